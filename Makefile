@@ -1,0 +1,47 @@
+# Everything a developer or CI runs. `make install` and all that needs it work on a machine that has only make and
+# Python 3.11; nothing is installed twice.
+
+VENV ?= .venv
+JOBS ?= auto
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SDK_INSTALLED := tests/sdk/node_modules/.package-lock.json
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check lint types test bench fuzz soak docs transcripts lock clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(INSTALLED)  ## the virtual environment, from requirements.lock
+
+$(INSTALLED): requirements.lock pyproject.toml scripts/install scripts/debian-packages
+	@scripts/install $(VENV)
+	@touch $@
+
+$(SDK_INSTALLED): tests/sdk/package-lock.json
+	@scripts/debian-packages nodejs npm
+	@cd tests/sdk && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+demo: $(INSTALLED)  ## stream one answer of a real model through the gate, and see what it cost
+	@$(BIN)/sluicegate demo $(ARGS)
+
+check: lint types test  ## all that CI runs
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy --strict
+
+test: $(INSTALLED) $(SDK_INSTALLED)  ## the tests; ARGS="-k name" for some of them
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
+		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+
+clean:  ## what the other targets made
+	rm -rf $(VENV) tests/sdk/node_modules sluicegate-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
