@@ -36,15 +36,17 @@ HOMES = {
 }
 """Foreign libraries whose one home is a package. Any other has one module."""
 
-IMPURE = set(
-    "asyncio concurrent ctypes fcntl glob http importlib io logging mmap multiprocessing os pathlib random secrets "
-    "select selectors shutil signal socket sqlite3 ssl subprocess sys tempfile threading time uuid".split()
-)
+IMPURE = {
+    "asyncio", "concurrent", "ctypes", "fcntl", "glob", "http", "importlib", "io", "logging", "mmap",
+    "multiprocessing", "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket",
+    "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
 """Standard modules that the two lower rungs do without: `now`, `seed` and bytes come in as arguments."""
 
-HEAVY = set(
-    "pydantic sqlalchemy aiosqlite starlette uvicorn jinja2 typer click rich yaml prometheus_client genai_prices".split()
-)
+HEAVY = {
+    "pydantic", "sqlalchemy", "aiosqlite", "starlette", "uvicorn", "jinja2", "typer", "click", "rich", "yaml",
+    "prometheus_client", "genai_prices",
+}  # fmt: skip
 """Libraries that must not take up memory in every worker."""
 
 
