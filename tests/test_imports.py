@@ -38,8 +38,8 @@ HOMES = {
 
 IMPURE = {
     "asyncio", "concurrent", "ctypes", "fcntl", "glob", "http", "importlib", "io", "logging", "mmap",
-    "multiprocessing", "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket",
-    "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
+    "multiprocessing", "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal",
+    "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
 }  # fmt: skip
 """Standard modules that the two lower rungs do without: `now`, `seed` and bytes come in as arguments."""
 
