@@ -1,0 +1,200 @@
+"""Providers, deployments, models and prices as data.
+
+Built once from the configuration (`config.py`) and sent whole to every worker; nothing here reads a file. Durations
+are seconds, money is nano-USD, rates are nano-USD per million tokens.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from sluicegate.messages import Format
+
+Strategy = Literal["weighted", "least_busy", "fastest_first_token", "cheapest"]
+CutPolicy = Literal["produced", "drain", "none"]
+UsageChunk = Literal["on_request", "always"]
+CostPlace = Literal["usage", "extension", "none"]
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one model costs. Absent rates fall back: cache to input, reasoning to output, media to their side."""
+
+    input: int = 0
+    output: int = 0
+    """Nano-USD per million tokens, like every rate below that says nothing else."""
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cache_write_1h: int | None = None
+    """Writes that live an hour; None: as cache_write."""
+    reasoning: int | None = None
+    input_audio: int | None = None
+    output_audio: int | None = None
+    input_image: int | None = None
+    output_image: int | None = None
+    per_request: int = 0
+    """Nano-USD for every answered request."""
+    per_web_search: int = 0
+    """Nano-USD for every search that a hosted tool made."""
+    tiers: tuple["PriceTier", ...] = ()
+    """Other rates for long prompts, lowest threshold first."""
+
+
+class PriceTier(msgspec.Struct, frozen=True, kw_only=True):
+    """The rates of a request whose whole input is longer than a threshold; they hold for all of its tokens."""
+
+    above_input_tokens: int
+    price: Price
+
+
+class StreamSwitches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a profile sets together, or a single switch overrides; None leaves it to the next level."""
+
+    profile: str | None = None
+    usage_chunk: UsageChunk | None = None
+    cost: CostPlace | None = None
+    cost_extension_key: str | None = None
+    cost_header: str | None = None
+    """Name of the cost header on answers that are not streamed; the empty string sends none."""
+    on_disconnect: CutPolicy | None = None
+    on_error: CutPolicy | None = None
+
+
+class StreamClocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that bound one request; see design of each in docs/configuration.md."""
+
+    connect_timeout_s: float = 5.0
+    first_token_timeout_s: float = 300.0
+    idle_timeout_s: float = 300.0
+    response_timeout_s: float = 600.0
+    total_timeout_s: float = 3600.0
+    plain_keepalive_s: float = 240.0
+    usage_wait_s: float = 5.0
+    max_event_bytes: int = 16_777_216
+    min_tokens_per_s: float = 0.0
+    """0: no minimum."""
+    continue_midstream: bool = False
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How to speak TLS to a provider."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """Who serves models: base URL, formats, credentials and quirks. A provider is data, never code."""
+
+    name: str
+    base_url: str
+    urls: dict[str, str] = {}
+    """Whole base URL of one format where it differs."""
+    speaks: tuple[Format, ...] = ("chat",)
+    unary: tuple[str, ...] | None = None
+    """Which of its formats' endpoints without a stream it serves; None: all."""
+    api_keys: tuple[str, ...] = ()
+    auth: Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none", "google"] | None = None
+    """None: the format's own default."""
+    google_credentials: str | None = None
+    """Content of a service account's key file, for `auth: google`."""
+    paths: dict[str, str] = {}
+    """Path templates per format, `{model}` filled in, joined to the base URL."""
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    tls: TlsFiles = TlsFiles()
+    proxy: str | None = None
+    """Proxy URL; None: none (the environment was looked at when the catalogue was built)."""
+    max_connections: int = 0
+    """Connections at once from one worker; 0: no limit."""
+    repair: bool = True
+    """Whether tool-call ids, indexes, roles and the like are put right on the same format."""
+    stream_options: bool = True
+    """Whether the provider takes `stream_options.include_usage`."""
+    continuous_usage: bool = False
+    drop_fields: tuple[str, ...] = ()
+    """Top-level request fields it must not see."""
+    betas_deny: tuple[str, ...] = ()
+    switches: StreamSwitches = StreamSwitches()
+    clocks: StreamClocks | None = None
+    """The provider's own clocks over the server's; None: the server's."""
+
+    def __repr__(self) -> str:
+        return f"Provider(name={self.name!r}, base_url={self.base_url!r})"
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """One routable target: a model at a provider."""
+
+    provider: str
+    model: str
+    """The provider's id; `*` under a wildcard keeps what the client's id has there."""
+    priority: int = 0
+    """Lower comes first."""
+    weight: int = 1
+    cost: Price | None = None
+    """What it costs the operator; None: unknown."""
+    clocks: StreamClocks | None = None
+    """The model's clocks over the provider's over the server's; None: the server's."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A public model id and what serves it."""
+
+    id: str
+    deployments: tuple[Deployment, ...]
+    """By priority, lowest first."""
+    price: Price | None
+    """None: free, because the configuration says so; or, under a wildcard that is not free, one of
+    `Catalogue.wildcard_prices`."""
+    free: bool = False
+    """The configuration says `price: free`."""
+    aliases: tuple[str, ...] = ()
+    strategy: Strategy = "weighted"
+    max_output_tokens: int = 8192
+    prompt_template: Literal["plain", "none"] = "plain"
+    hidden_output: bool = False
+    """The family hides reasoning, so a stream reserves its whole output limit."""
+    capabilities: dict[str, object] = {}
+    switches: StreamSwitches = StreamSwitches()
+    clocks: StreamClocks | None = None
+    """The model's clocks over the server's, for what is bounded before a deployment is chosen."""
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be asked for, and of whom."""
+
+    providers: dict[str, Provider]
+    models: dict[str, Model]
+    """By exact public id, aliases included (an alias maps to the same Model)."""
+    wildcards: tuple[tuple[str, Model], ...] = ()
+    """(prefix, model) of ids that end in `*`, longest prefix first."""
+    wildcard_prices: dict[str, Price] = {}
+    """Catalogue price by `provider/upstream id`, for models reached through an unpriced wildcard."""
+    wildcard_costs: dict[str, Price] = {}
+    """The same without markup: what such a deployment costs the operator."""
+
+    def find(self, model_id: str) -> Model | None:
+        """Return the model that serves a public id: exact id or alias first, then the longest wildcard."""
+        model = self.models.get(model_id)
+        if model is not None:
+            return model
+        for prefix, wild in self.wildcards:
+            if model_id.startswith(prefix) and len(model_id) > len(prefix):
+                return self._from_wildcard(wild, model_id, model_id[len(prefix) :])
+        return None
+
+    def _from_wildcard(self, wild: Model, model_id: str, rest: str) -> Model | None:
+        deployments = tuple(self._with_id(deployment, rest) for deployment in wild.deployments)
+        price = wild.price
+        if price is None and not wild.free:
+            price = self.wildcard_prices.get(f"{deployments[0].provider}/{deployments[0].model}")
+            if price is None:
+                return None
+        return msgspec.structs.replace(wild, id=model_id, deployments=deployments, price=price)
+
+    def _with_id(self, deployment: Deployment, rest: str) -> Deployment:
+        model = deployment.model.replace("*", rest)
+        cost = deployment.cost or self.wildcard_costs.get(f"{deployment.provider}/{model}")
+        return msgspec.structs.replace(deployment, model=model, cost=cost)

@@ -1,0 +1,1 @@
+"""The asyncio shell: sockets, processes, files. Everything it decides, it asks of the pure packages."""
