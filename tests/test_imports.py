@@ -17,7 +17,7 @@ RUNGS = {
     1: ("errors", "messages", "money", "clock"),
     2: ("wire", "routing", "billing"),
     3: ("store", "config"),
-    4: ("server", "cli", "simulator", "local_model", "__main__"),
+    4: ("server", "cli", "simulator", "local_model", "children", "__main__"),
 }
 RUNG_OF = {name: rung for rung, names in RUNGS.items() for name in names}
 
