@@ -1,4 +1,4 @@
-"""The project around the code keeps its word: documents name what exists, and nothing names a machine of ours."""
+"""The project around the code keeps its word: documents name what exists, no file names a machine of ours."""
 
 import re
 import subprocess

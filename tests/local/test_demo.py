@@ -1,4 +1,4 @@
-"""`sluicegate demo` from end to end: with the real model, with the simulator, and the ways in which it ends."""
+"""`sluicegate demo` from end to end: with the real model, with the simulator, and the ways it ends."""
 
 import os
 import re
@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 WITHOUT_LOCAL = """\
 import importlib.util, sys
 find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name == "xllamacpp" else find_spec(name, package)
+importlib.util.find_spec = lambda name, *rest: None if name == "xllamacpp" else find_spec(name, *rest)
 sys.argv[0] = "sluicegate"
 from sluicegate.cli import main
 main()
