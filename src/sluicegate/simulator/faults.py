@@ -36,8 +36,7 @@ from sluicegate.simulator.script import (
     Wait,
 )
 
-HTML = "<!doctype html><html><head><title>502 Bad Gateway</title></head><body><h1>Bad
-Gateway</h1></body></html>\n"
+HTML = "<!doctype html><html><head><title>502 Bad Gateway</title></head><body><h1>Bad</h1></body></html>\n"
 
 WEATHER = ToolCall(name="get_weather", arguments=('{"city":', ' "Paris"', "}"))
 CLOCK = ToolCall(name="get_time", arguments=('{"zone"', ': "CET"}'))
@@ -195,8 +194,8 @@ FAULTS: Mapping[str, FaultEntry] = {
     "error-json": FaultEntry(
         "an error object as JSON under status 200",
         lambda o: Script(
-            headers=(("content-type", "application/json"),), body='{"error":{"message":"The model is
-            overloaded.","type":"server_error","param":null,"code":null}}',
+            headers=(("content-type", "application/json"),),
+            body='{"error":{"message":"Overloaded.","type":"server_error","param":null,"code":null}}',
         ),
     ),
     "error-text": FaultEntry(
