@@ -1,0 +1,73 @@
+"""One supervisor a store: locks in the journal folder and beside an SQLite store.
+
+A lock is a flock on a file that names its holder; the kernel frees it with the process, however that ends.
+The file stays. Source: flock(2).
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+from sluicegate.errors import ConfigError
+
+WAIT_S = 5.0
+
+
+class StoreLock:
+    """Held for as long as the process may write the store."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self._fds = fds
+
+    @classmethod
+    async def take(cls, paths: list[Path], wait_s: float = WAIT_S) -> Self:
+        """Take all locks, in order.
+
+        Raises:
+            ConfigError: another process keeps one of them.
+        """
+        deadline = time.monotonic() + wait_s
+        lock = cls([])
+        try:
+            for path in paths:
+                lock._fds.append(await _lock(path, deadline))
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def release(self) -> None:
+        """Let another supervisor take over."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+
+async def _lock(path: Path, deadline: float) -> int:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"cannot make {path}: {error.strerror}") from error
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+                    raise ConfigError(
+                        f"another sluicegate (process {holder or 'unknown'}) already serves this store: "
+                        f"{path} is locked"
+                    ) from None
+            await asyncio.sleep(0.05)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -1,0 +1,212 @@
+"""Every metric and every log event by name; the tally that counts, and the line that is written.
+
+Nothing here is done per event of a stream; a request touches a handful of dictionary entries. Workers send
+snapshots of their tallies to the supervisor, which adds them up; the admin process alone turns them into text
+(`admin/metrics.py`). Source: prometheus.io, "Metric and label naming" (base units, `_total` for counters).
+"""
+
+import bisect
+import logging
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+_LOG = logging.getLogger("sluicegate")
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+OVERHEAD_SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 1.0)
+TOKENS_PER_SECOND = (1.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0)
+
+
+class Metric(NamedTuple):
+    """One metric: its name without the prefix `sluicegate_`, and what it means."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets, without the last one (infinity)."""
+
+
+REQUESTS = Metric(
+    "requests_total", "counter", "Requests that passed admission, by outcome.", ("model", "status")
+)
+REFUSED = Metric(
+    "refused_total", "counter", "Requests refused before admission, by kind of error.", ("kind",)
+)
+RUNNING = Metric("requests_running", "gauge", "Requests between admission and settlement.")
+STREAMS = Metric("streams_open", "gauge", "Streams with a byte of the answer out and no end yet.")
+CONNECTIONS = Metric("connections_open", "gauge", "Connections of clients.")
+ATTEMPTS = Metric("attempts_total", "counter", "Attempts at providers, by outcome.", ("provider", "outcome"))
+TOKENS = Metric("tokens_total", "counter", "Tokens billed, input cached or not.", ("model", "direction"))
+CHARGED = Metric("charged_nano_usd_total", "counter", "Charged to accounts, in nano-USD.", ("model",))
+SHORTFALL = Metric(
+    "shortfall_nano_usd_total", "counter", "Used beyond credit, borne by the operator, in nano-USD."
+)
+FIRST_TOKEN = Metric(
+    "first_token_seconds",
+    "histogram",
+    "From the whole request to the first content, streams only.",
+    ("model", "provider"),
+    SECONDS,
+)
+DURATION = Metric(
+    "request_seconds", "histogram", "From the first byte to the settlement.", ("model", "provider"), SECONDS
+)
+SPEED = Metric(
+    "tokens_per_second", "histogram", "Output of a stream.", ("model", "provider"), TOKENS_PER_SECOND
+)
+OVERHEAD = Metric(
+    "overhead_seconds", "histogram", "Spent in the gate before the provider was called.", (), OVERHEAD_SECONDS
+)
+LEASE_WAITS = Metric("lease_waits_total", "counter", "Requests that had to ask the supervisor for credit.")
+LEASE_REFUSALS = Metric("lease_refusals_total", "counter", "Leases refused for lack of credit.")
+WORKERS = Metric("workers_serving", "gauge", "Worker processes that accept connections.")
+WORKER_STARTS = Metric("worker_starts_total", "counter", "Worker processes started.")
+WORKER_DEATHS = Metric("worker_deaths_total", "counter", "Worker processes that ended unasked.")
+RECORDS = Metric("journal_records_total", "counter", "Journal records committed to the store.")
+COMMIT = Metric("commit_seconds", "histogram", "One commit of journal records.", (), SECONDS)
+COMMIT_FAILURES = Metric(
+    "commit_failures_total", "counter", "Commits that the store refused; they are repeated."
+)
+STORE_UP = Metric("store_up", "gauge", "1 while the store answers.")
+BALANCE = Metric("balance_nano_usd", "gauge", "Sum of all prepaid balances, in nano-USD.")
+LEASED = Metric("leased_nano_usd", "gauge", "Credit leased to workers, in nano-USD.")
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All of them, in the order above."""
+
+Snapshot = dict[str, list[Any]]
+"""By metric name, a list of [label values, value]; a histogram's value is its bucket counts, then its sum."""
+
+
+class Tally:
+    """The counts of one process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[tuple[str, ...], Any]] = {}
+
+    def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
+        """Raise a counter, or move a gauge (by a negative amount too)."""
+        values = self._values.setdefault(metric.name, {})
+        values[labels] = values.get(labels, 0) + amount
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._values.setdefault(metric.name, {})[labels] = value
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Put a value into a histogram."""
+        values = self._values.setdefault(metric.name, {})
+        counts = values.get(labels)
+        if counts is None:
+            counts = values[labels] = [0] * (len(metric.buckets) + 2)
+        counts[bisect.bisect_left(metric.buckets, value)] += 1
+        counts[-1] += value
+
+    def snapshot(self) -> Snapshot:
+        """Return all counts as plain data, for `merge`."""
+        return {
+            name: [
+                [list(labels), list(value) if isinstance(value, list) else value]
+                for labels, value in values.items()
+            ]
+            for name, values in self._values.items()
+        }
+
+
+GAUGES = frozenset(metric.name for metric in METRICS if metric.kind == "gauge")
+
+
+def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Add up the counts of several processes."""
+    sums: dict[str, dict[tuple[str, ...], Any]] = {}
+    for snapshot in snapshots:
+        for name, samples in snapshot.items():
+            values = sums.setdefault(name, {})
+            for labels, value in samples:
+                key = tuple(labels)
+                before = values.get(key)
+                if before is None:
+                    values[key] = value
+                elif isinstance(value, list):
+                    values[key] = [a + b for a, b in zip(before, value, strict=True)]
+                else:
+                    values[key] = before + value
+    return {
+        name: [[list(labels), value] for labels, value in values.items()] for name, values in sums.items()
+    }
+
+
+def without_gauges(snapshot: Snapshot) -> Snapshot:
+    """Return what stays true after the process has ended: its counters and histograms."""
+    return {name: samples for name, samples in snapshot.items() if name not in GAUGES}
+
+
+class Event(NamedTuple):
+    """One thing worth a line in the log; the level is one of the standard library's."""
+
+    name: str
+    level: int
+
+
+SUPERVISOR_SERVING = Event("supervisor_serving", logging.INFO)
+SUPERVISOR_DRAINING = Event("supervisor_draining", logging.INFO)
+SUPERVISOR_STOPPED = Event("supervisor_stopped", logging.INFO)
+JOURNAL_RECOVERED = Event("journal_recovered", logging.WARNING)
+"""Requests that a crash interrupted were settled."""
+WORKER_SERVING = Event("worker_serving", logging.INFO)
+WORKER_DIED = Event("worker_died", logging.ERROR)
+WORKER_SILENT = Event("worker_silent", logging.ERROR)
+WORKER_CONFUSED = Event("worker_confused", logging.ERROR)
+"""It sent what is no message, or gave back credit it does not hold; it is killed and replaced."""
+WORKER_FAILED = Event("worker_failed", logging.ERROR)
+"""It could not start, or an error came out of it; told by the worker itself."""
+SUPERVISOR_LOST = Event("supervisor_lost", logging.ERROR)
+ADMIN_DIED = Event("admin_died", logging.ERROR)
+COMMIT_FAILED = Event("commit_failed", logging.ERROR)
+CONFIG_RELOADED = Event("config_reloaded", logging.INFO)
+CONFIG_REFUSED = Event("config_refused", logging.ERROR)
+OPERATION_DONE = Event("operation_done", logging.INFO)
+OPERATION_FAILED = Event("operation_failed", logging.ERROR)
+
+
+def log(event: Event, **fields: object) -> None:
+    """Write one line: the event's name, then the fields as key=value. Never keys or prompts."""
+    if _LOG.isEnabledFor(event.level):
+        told = "".join(f" {name}={_told(value)}" for name, value in fields.items() if value is not None)
+        _LOG.log(event.level, "%s%s", event.name, told)
+
+
+class _LineFormatter(logging.Formatter):
+    """Time in UTC to the millisecond, level, process, message; an exception follows on lines of its own."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, process: str) -> None:
+        super().__init__(f"%(asctime)s.%(msecs)03dZ %(levelname)s {process} %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+
+def start_logging(process: str) -> None:
+    """Send this process's log to standard error, one line a record.
+
+    Args:
+        process: who speaks: `supervisor`, `worker-3`, `admin`.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    # A full disk or a closed terminal must not stop the gate, nor fill what is left of the log with
+    # tracebacks.
+    logging.raiseExceptions = False
+
+
+def _told(value: object) -> str:
+    text = str(value)
+    if text.isprintable() and " " not in text and '"' not in text and text:
+        return text
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\x{ord(c):02x}" for c in text) + '"'
