@@ -17,14 +17,15 @@ STAMP = "@STAMP@STAMP@STAMP@"
 nanoseconds."""
 
 UsageWhen = Literal["asked", "always", "never", "running", "with_finish"]
-"""When usage is told: as the vendor does (chat: only if asked), always, never, as running totals on every event,
-or on the event that carries the finish reason. Formats that always report usage treat `asked` as `always`."""
+"""When usage is told: as the vendor does (chat: only if asked), always, never, as running totals on every
+event, or with the finish reason. Formats that always report usage treat `asked` as `always`."""
 
 _COMMON_WORDS = """
-the of and to in a is that for it was on are as with his they at be this from have or by one had not but what all
-were when we there can an your which their said if do will each about how up out them then she many some so these
-would other into has more her two like him see time could no make than first been its who now people my made over
-did down only way find use may water long little very after words called just where most know
+the of and to in a is that for it was on are as with his they at be this from have or by one had not but
+what all were when we there can an your which their said if do will each about how up out them then she many
+some so these would other into has more her two like him see time could no make than first been its who now
+people my made over did down only way find use may water long little very after words called just where most
+know
 """
 WORDS = _COMMON_WORDS.split()
 """Each is a single token of the usual vocabularies when a space precedes it."""

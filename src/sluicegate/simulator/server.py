@@ -5,7 +5,7 @@ rule that was pushed for it; what its model's name says (`faults.py`); the defau
 path that ends like one of the five formats' is served, so that one simulator can stand for several providers
 under different prefixes.
 
-`/_sim/requests` (GET, DELETE), `/_sim/scripts` (POST, DELETE) and `/_sim/state` (GET) do over HTTP what the
+`GET /` says that it runs; `/_sim/requests` (GET, DELETE), `/_sim/scripts` (POST, DELETE) and `/_sim/state`
 methods do.
 """
 
@@ -64,6 +64,11 @@ class _Asked(msgspec.Struct):
 _asked = msgspec.json.Decoder(_Asked).decode
 _script = msgspec.json.Decoder(Script).decode
 _rules = msgspec.json.Decoder(list[Rule] | Rule).decode
+
+
+def _is_control(path: str) -> bool:
+    """Return whether a path is the simulator's own, not a model's."""
+    return path.startswith("/_sim/") or path in ("/", "/v1/models")
 
 
 @lru_cache(maxsize=256)
@@ -206,14 +211,14 @@ class Simulator:
         return not limit or answers < limit
 
     def headed(self, record: Received) -> Script | None:
-        if not record.path.startswith("/_sim/"):
+        if not _is_control(record.path):
             record.format = format_of(record.path)
             self.requests.append(record)
             return self._take("head", record)
         return None
 
     def player(self, connection: Connection, record: Received, script: Script | None) -> Player | None:
-        if record.path.startswith("/_sim/"):
+        if _is_control(record.path):
             self._control(connection, record)
             return None
         format = record.format or "chat"
@@ -314,6 +319,11 @@ class Simulator:
         status: int = 200
         answer: Any = {"ok": True}
         match record.method, record.path:
+            case "GET", "/":
+                answer = {"simulator": self.url}
+            case "GET", "/v1/models":
+                models = [{"id": word, "object": "model", "owned_by": "simulator"} for word, _ in words()]
+                answer = {"object": "list", "data": models}
             case "GET", "/_sim/requests":
                 answer = [request.as_json() for request in self.requests]
             case "DELETE", "/_sim/requests":
