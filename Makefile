@@ -39,6 +39,13 @@ types: $(INSTALLED)
 test: $(INSTALLED) $(SDK_INSTALLED)  ## the tests; ARGS="-k name" for some of them
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
+bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/results.md
+	@scripts/debian-packages nginx-light
+	$(BIN)/python bench/run.py $(ARGS)
+
+fuzz: $(INSTALLED)  ## the property tests, with many more examples
+	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
+
 lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
