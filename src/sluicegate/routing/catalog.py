@@ -1,23 +1,27 @@
 """Providers, deployments, models and prices as data.
 
-Built once from the configuration (`config.py`) and sent whole to every worker; nothing here reads a file. Durations
-are seconds, money is nano-USD, rates are nano-USD per million tokens.
-"""
+Built once from the configuration (`config.py`) and sent whole to every worker; nothing here reads a file.
+Durations are seconds, money is nano-USD, rates are nano-USD per million tokens."""
 
+import re
 from typing import Literal
 
 import msgspec
 
 from sluicegate.messages import Format
+from sluicegate.routing.families import hides_reasoning
 
 Strategy = Literal["weighted", "least_busy", "fastest_first_token", "cheapest"]
 CutPolicy = Literal["produced", "drain", "none"]
 UsageChunk = Literal["on_request", "always"]
 CostPlace = Literal["usage", "extension", "none"]
 
+_DATE = re.compile(r"([-@])20\d\d(-?)(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$")
+
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one model costs. Absent rates fall back: cache to input, reasoning to output, media to their side."""
+    """What one model costs. Absent rates fall back: cache to input, reasoning to output, media to their
+    side."""
 
     input: int = 0
     output: int = 0
@@ -40,7 +44,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PriceTier(msgspec.Struct, frozen=True, kw_only=True):
-    """The rates of a request whose whole input is longer than a threshold; they hold for all of its tokens."""
+    """The rates of a request whose whole input is longer than a threshold; they hold for all of its
+    tokens."""
 
     above_input_tokens: int
     price: Price
@@ -171,7 +176,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     wildcards: tuple[tuple[str, Model], ...] = ()
     """(prefix, model) of ids that end in `*`, longest prefix first."""
     wildcard_prices: dict[str, Price] = {}
-    """Catalogue price by `provider/upstream id`, for models reached through an unpriced wildcard."""
+    """Catalogue price by `price_key`, for models reached through an unpriced wildcard."""
     wildcard_costs: dict[str, Price] = {}
     """The same without markup: what such a deployment costs the operator."""
 
@@ -189,12 +194,38 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
         deployments = tuple(self._with_id(deployment, rest) for deployment in wild.deployments)
         price = wild.price
         if price is None and not wild.free:
-            price = self.wildcard_prices.get(f"{deployments[0].provider}/{deployments[0].model}")
+            price = _look_up(self.wildcard_prices, deployments[0])
             if price is None:
                 return None
-        return msgspec.structs.replace(wild, id=model_id, deployments=deployments, price=price)
+        hidden = wild.hidden_output
+        if "hidden_output" not in wild.capabilities:
+            hidden = any(hides_reasoning(deployment.model) for deployment in deployments)
+        return msgspec.structs.replace(
+            wild, id=model_id, deployments=deployments, price=price, hidden_output=hidden
+        )
 
     def _with_id(self, deployment: Deployment, rest: str) -> Deployment:
-        model = deployment.model.replace("*", rest)
-        cost = deployment.cost or self.wildcard_costs.get(f"{deployment.provider}/{model}")
-        return msgspec.structs.replace(deployment, model=model, cost=cost)
+        target = msgspec.structs.replace(deployment, model=deployment.model.replace("*", rest))
+        if target.cost is None:
+            target = msgspec.structs.replace(target, cost=_look_up(self.wildcard_costs, target))
+        return target
+
+
+def price_key(provider: str, upstream_id: str) -> str:
+    """Return the key of a provider's model in a table of prices."""
+    return f"{provider}/{upstream_id.lower()}"
+
+
+def dated_key(key: str) -> str | None:
+    """Return the key that stands for all dated forms of an id (`…-YYYYMMDD`), or None where an id has no
+    date."""
+    spelled, found = _DATE.subn(lambda date: f"{date[1]}YYYY{date[2]}MM{date[2]}DD", key)
+    return spelled if found else None
+
+
+def _look_up(prices: dict[str, Price], deployment: Deployment) -> Price | None:
+    key = price_key(deployment.provider, deployment.model)
+    price = prices.get(key)
+    if price is None and (dated := dated_key(key)) is not None:
+        price = prices.get(dated)
+    return price

@@ -1,0 +1,193 @@
+"""Reads the configuration's YAML as text, with the line of every value; nothing is turned into a number or
+a float.
+
+A mapping becomes a dict, a sequence a list, an empty or `null` scalar None, any other scalar `Text`. So
+`1.10` stays `1.10` and money is exact. Keys that stand twice are refused; anchors, aliases and `<<` work.
+`${NAME}` is put in here, after parsing, so that no value from the environment can change the structure.
+
+Source: YAML 1.1 as PyYAML reads it; expansion `${X:-default}` as in POSIX shells, 2.6.2.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from sluicegate.errors import ConfigError
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_NODES = 200_000
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MERGE = "tag:yaml.org,2002:merge"
+_NULL = "tag:yaml.org,2002:null"
+_BINARY = "tag:yaml.org,2002:binary"
+
+
+class Text(str):
+    """A scalar: its text after expansion, and `written`, which may be shown (it holds no value of the
+    environment)."""
+
+    written: str
+
+    def __new__(cls, value: str, written: str | None = None) -> "Text":
+        text = super().__new__(cls, value)
+        text.written = value if written is None else written
+        return text
+
+
+class Problem(ConfigError):
+    """One thing wrong at one path."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{show(path)}: {reason}" if path else reason)
+        self.path = path
+        self.reason = reason
+
+
+def show(path: Path) -> str:
+    """Write a path as an operator would: models.gpt.routes[0].provider; odd names are quoted."""
+    shown = ""
+    for part in path:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        elif re.fullmatch(r"[A-Za-z0-9_$-]+", part):
+            shown += f".{part}" if shown else part
+        else:
+            shown += f'["{part}"]'
+    return shown
+
+
+class Document:
+    """A parsed file. `data` is its top mapping, `problems` what was wrong on the way, `lines` where each
+    path stands."""
+
+    def __init__(self, text: str, env: Mapping[str, str]) -> None:
+        self.lines: dict[Path, int] = {}
+        self.problems: list[Problem] = []
+        self._env = env
+        self._left = MAX_NODES
+        self.data: dict[str, Any] = self._top(text)
+
+    def line(self, path: Path) -> int | None:
+        """Return the line of a path, or of the nearest thing around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[:-1]
+        return None
+
+    def _top(self, text: str) -> dict[str, Any]:
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+            raise ConfigError(f"not YAML: {where}{error.problem or error.context}") from None
+        except (yaml.YAMLError, RecursionError) as error:
+            raise ConfigError(f"not YAML: {str(error) or 'nested too deep'}".splitlines()[0]) from None
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
+            raise ConfigError("the file is empty; `sluicegate config init` writes one to start from")
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError("the file must hold a mapping (`server: …`, `providers: …`, `models: …`)")
+        data: dict[str, Any] = self._mapping(node, (), frozenset())
+        return data
+
+    def _value(self, node: yaml.Node, path: Path, above: frozenset[int]) -> Any:
+        self.lines[path] = node.start_mark.line + 1
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError("the file is too large once its aliases are followed")
+        if id(node) in above or len(path) > 40:
+            raise Problem(path, "an alias that contains itself")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, above)
+        if isinstance(node, yaml.SequenceNode):
+            inside = above | {id(node)}
+            return [self._value(child, (*path, index), inside) for index, child in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, above: frozenset[int]) -> dict[str, Any]:
+        inside = above | {id(node)}
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._wrong(path, "a key must be a plain word", key_node)
+                continue
+            if key_node.tag == _MERGE:
+                self._merge(value_node, path, inside, merged)
+                continue
+            key = str(key_node.value)
+            if key in own:
+                self._wrong((*path, key), "stands twice", key_node)
+                continue
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            own[key] = self._value(value_node, (*path, key), inside)
+        return {**merged, **own}
+
+    def _merge(self, node: yaml.Node, path: Path, inside: frozenset[int], merged: dict[str, Any]) -> None:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode) or id(source) in inside:
+                self._wrong(path, "<< takes a mapping or a list of mappings", node)
+                continue
+            for key, value in self._mapping(source, path, inside).items():
+                merged.setdefault(key, value)
+
+    def _scalar(self, node: yaml.Node, path: Path) -> Text | None:
+        if node.tag == _NULL:
+            return None
+        if node.tag == _BINARY:
+            self._wrong(path, "binary values have no meaning here", node)
+        try:
+            return Text(expand(node.value, self._env), node.value)
+        except ValueError as error:
+            self._wrong(path, str(error), node)
+            return Text(node.value)
+
+    def _wrong(self, path: Path, reason: str, node: yaml.Node) -> None:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        self.problems.append(Problem(path, reason))
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Put the environment into `${NAME}` and `${NAME:-default}`; `$$` is one dollar, any other dollar stays.
+
+    Raises:
+        ValueError: a variable without default is not set, or the braces are wrong.
+    """
+    if "$" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while (dollar := text.find("$", at)) >= 0:
+        parts.append(text[at:dollar])
+        following = text[dollar + 1 : dollar + 2]
+        if following == "$":
+            parts.append("$")
+            at = dollar + 2
+        elif following == "{":
+            close = text.find("}", dollar)
+            if close < 0:
+                raise ValueError("${ is not closed (write $$ for a dollar sign)")
+            parts.append(_lookup(text[dollar + 2 : close], env))
+            at = close + 1
+        else:
+            parts.append("$")
+            at = dollar + 1
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def _lookup(inner: str, env: Mapping[str, str]) -> str:
+    name, has_default, default = inner.partition(":-")
+    if not _NAME.fullmatch(name):
+        raise ValueError("${…} takes the name of an environment variable, such as ${OPENAI_API_KEY}")
+    value = env.get(name)
+    if has_default:
+        return value or default
+    if value is None:
+        raise ValueError(f"the environment variable {name} is not set (${{{name}:-…}} gives a default)")
+    return value

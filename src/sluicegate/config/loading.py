@@ -1,0 +1,268 @@
+"""Loads the configuration in one go: parse, validate, resolve credentials, price the models; all problems
+at once.
+
+A relative path is relative to the file. Secrets are in the loaded values, and never in an error, a `repr`
+or a warning."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey
+from sluicegate.clock import SystemClock
+from sluicegate.config import credentials, document, meaning, models, not_built_yet, schema
+from sluicegate.config.document import Problem
+from sluicegate.config.schema import KeyRow, Sections
+from sluicegate.config.values import parse_proxy
+from sluicegate.errors import ConfigError
+from sluicegate.routing.proxy_env import proxy_for
+from sluicegate.server.settings import (
+    BillingSettings,
+    JournalSettings,
+    RetrySettings,
+    ServerSettings,
+    TlsServer,
+    WorkerSettings,
+)
+
+DEFAULT_FILE = Path("sluicegate.yaml")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration that was loaded and found right."""
+
+    path: Path
+    """The file, absolute."""
+    sections: Sections
+    """All settings, by the names they have in the file."""
+    warnings: tuple[str, ...]
+    """One line each: settings without effect yet, and what is hardly meant."""
+    prices: dict[str, models.Priced]
+    """By public id: what is charged, and where the price came from."""
+    _models: models.Models = field(repr=False)
+    _credentials: dict[str, credentials.Credentials] = field(repr=False)
+
+    @property
+    def store_url(self) -> str:
+        """The store's URL; a relative SQLite file is made absolute."""
+        url = self.sections.store.get_secret_value()
+        if not url.startswith("sqlite:///"):
+            return url
+        return f"sqlite:///{self.path.parent / url.removeprefix('sqlite:///')}"
+
+    @property
+    def store_file(self) -> Path | None:
+        """The SQLite file, absolute; None for another store."""
+        url = self.store_url
+        return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+    @property
+    def counters_url(self) -> str:
+        """Where limits are counted: memory, or a Redis URL."""
+        return self.sections.counters.get_secret_value()
+
+    @property
+    def journal_dir(self) -> Path:
+        """Folder of the journal, absolute."""
+        return self.path.parent / self.sections.journal.dir
+
+    @property
+    def admin_token(self) -> str | None:
+        """The operator's token; None: health and metrics only."""
+        token = self.sections.admin.token
+        return None if token is None else token.get_secret_value()
+
+    @property
+    def key_hash_secret(self) -> str | None:
+        """Key of the keyed hash; None: the gate makes one beside the store."""
+        secret = self.sections.secrets.key_hash
+        return None if secret is None else secret.get_secret_value()
+
+    def worker_settings(self, key_secret: bytes, env: Mapping[str, str]) -> WorkerSettings:
+        """Return what a worker needs to know.
+
+        Args:
+            key_secret: key of the keyed hash of gateway keys.
+            env: the environment, for the proxies of providers that name none.
+        """
+        sections = self.sections
+        server, stream, billing = sections.server, sections.stream, sections.billing
+        return WorkerSettings(
+            server=ServerSettings(
+                host=server.listen.host,
+                port=server.listen.port,
+                workers=server.workers,
+                tls=_tls(server.tls),
+                max_body_bytes=server.max_body_bytes,
+                max_upload_bytes=server.max_upload_bytes,
+                max_inflight_bytes=server.max_inflight_bytes,
+                keepalive_after_s=server.keepalive_after,
+                keepalive_every_s=server.keepalive_every,
+                request_timeout_s=server.request_timeout,
+                write_timeout_s=server.write_timeout,
+                idle_connection_s=server.idle_connection,
+                drain_timeout_s=server.drain_timeout,
+                max_streams=server.max_streams,
+                queue_for_s=server.queue_for,
+                cors_origins=server.cors_origins,
+                expose_provider=server.expose_provider,
+            ),
+            switches=msgspec.structs.replace(
+                models.switches(stream),
+                profile=stream.profile,
+                on_disconnect=billing.on_disconnect,
+                on_error=billing.on_error,
+            ),
+            clocks=models.clocks(stream),
+            billing=BillingSettings(
+                on_crash=billing.on_crash,
+                drain_cap_s=billing.drain_cap,
+                reserve_output_tokens=billing.reserve_output_tokens,
+                shortfall_limit_nano=billing.shortfall_limit_usd,
+            ),
+            retry=RetrySettings(
+                max_attempts=sections.retry.max_attempts,
+                after_send=sections.retry.after_send,
+                budget_percent=sections.retry.budget_percent,
+            ),
+            journal=JournalSettings(
+                dir=str(self.journal_dir),
+                sync=sections.journal.sync,
+                fsync_every_s=sections.journal.fsync_every,
+                drain_every_s=sections.journal.drain_every,
+            ),
+            translation=sections.translation,
+            catalogue=self._models.catalogue(self._credentials, partial(_environment_proxy, env)),
+            key_secret=key_secret,
+        )
+
+    def bootstrap(self) -> Bootstrap:
+        """Return the accounts and keys that the store must have."""
+        accounts = {
+            name: BootstrapAccount(name=name, unlimited=row.unlimited, credit_nano=row.balance_usd)
+            for name, row in self.sections.accounts.items()
+        }
+        for key in self.sections.keys:
+            name = key.account or key.name
+            accounts.setdefault(name, BootstrapAccount(name=name))
+        return Bootstrap(
+            accounts=tuple(accounts.values()), keys=tuple(_key(row) for row in self.sections.keys)
+        )
+
+
+def load(path: Path | str, env: Mapping[str, str], now: datetime | None = None) -> Config:
+    """Read and check a configuration file.
+
+    Args:
+        path: the file.
+        env: the environment, for `${NAME}` and for key commands.
+        now: chooses among catalogue prices that change on a date; the wall time when left out.
+    Raises:
+        ConfigError: with one line for each thing that is wrong.
+    """
+    file = Path(os.path.abspath(path))
+    try:
+        parsed = document.Document(_read(file), env)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
+    if parsed.problems:
+        raise _refusal(path, parsed, parsed.problems)
+    sections = schema.read(parsed.data, file.parent)
+    if isinstance(sections, list):
+        raise _refusal(path, parsed, sections)
+    wrong = [*meaning.problems(sections), *models.unknown_catalogues(sections)]
+    if wrong:
+        raise _refusal(path, parsed, wrong)
+    now = now or SystemClock().now()
+    priced = models.Models(sections, now.date())
+    priced.build()
+    fetched: dict[str, credentials.Credentials] = {}
+    for name, row in sections.providers.items():
+        try:
+            fetched[name] = credentials.fetch(name, row, file.parent, env)
+        except Problem as problem:
+            priced.problems.append(problem)
+    if priced.problems:
+        raise _refusal(path, parsed, priced.problems)
+    return Config(
+        path=file,
+        sections=sections,
+        warnings=(*not_built_yet.warnings(sections), *meaning.warnings(sections, now)),
+        prices=priced.priced,
+        _models=priced,
+        _credentials=fetched,
+    )
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(document.MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(
+            "there is no such file; `sluicegate config init` writes one to start from"
+        ) from None
+    except IsADirectoryError:
+        raise ConfigError("is a folder, not a file") from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}") from None
+    if len(content) > document.MAX_BYTES:
+        raise ConfigError("is larger than 4 MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not UTF-8 text (byte {error.start})") from None
+
+
+def _refusal(path: Path | str, parsed: document.Document, problems: Iterable[Problem]) -> ConfigError:
+    lines = []
+    for problem in problems:
+        line = parsed.line(problem.path)
+        lines.append(f"{path}:{line}: {problem.message}" if line else f"{path}: {problem.message}")
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def _tls(section: schema.ServerTls) -> TlsServer | None:
+    if section.cert_file is None or section.key_file is None:
+        return None
+    return TlsServer(cert_file=str(section.cert_file), key_file=str(section.key_file))
+
+
+def _key(row: KeyRow) -> BootstrapKey:
+    return BootstrapKey(
+        name=row.name,
+        secret=row.key.get_secret_value(),
+        account=row.account or row.name,
+        credit_nano=row.balance_usd or 0,
+        models=row.models,
+        rpm=row.rpm,
+        tpm=row.tpm,
+        max_streams=row.max_streams,
+        day_nano=row.day_usd,
+        week_nano=row.week_usd,
+        month_nano=row.month_usd,
+        lifetime_nano=row.lifetime_usd,
+        expires_at=row.expires_at,
+        on_limit=row.on_limit,
+        may_override=row.may_override,
+        translation=row.translation,
+        switches=models.switches(row),
+    )
+
+
+def _environment_proxy(env: Mapping[str, str], scheme: str, host: str, port: int) -> str | None:
+    proxy = proxy_for(scheme, host, port, env)
+    if proxy is None:
+        return None
+    try:
+        return parse_proxy(proxy)
+    except ValueError as error:
+        raise ConfigError(
+            f"the environment's proxy for {scheme}://{host} {error}; `proxy: none` on a provider goes without"
+        ) from None
