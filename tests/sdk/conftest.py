@@ -13,6 +13,6 @@ from tests.sdk.world import SCRIPTS, configuration
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGate]:
     with SimulatorProcess() as simulator:
         for name, script in SCRIPTS.items():
-            simulator.add(script, model=name, times=None)
+            simulator.push(script, model=name, times=None)
         with run_gate(tmp_path_factory.mktemp("sdk"), configuration(simulator.url)) as running:
             yield running
