@@ -1,77 +1,73 @@
-"""Which proxy the environment asks for: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, read from a mapping.
+"""Which proxy the environment wants for a provider: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-Lower-case names go before upper-case ones. HTTP_PROXY in capitals is not looked at where REQUEST_METHOD is
-set, since a CGI server takes it from a request's header. NO_PROXY holds hosts (with their subdomains),
-addresses, networks in CIDR form, each with or without `:port`, or `*`. Loopback hosts never go through a
-proxy.
+A pure function over a mapping. Lower-case spellings win, as in curl; a name in NO_PROXY covers its subdomains. Nothing
+is excepted by itself, loopback neither, as in curl and in the vendors' own SDKs.
 
-Source: curl's manual, "Environment"; Go's golang.org/x/net/http/httpproxy for loopback and CIDR.
+Source: curl's manual, "Environment"; Go's x/net/http/httpproxy for ports and address ranges in NO_PROXY.
 """
 
 import ipaddress
 from collections.abc import Mapping
 
 
-def proxy_for(scheme: str, host: str, port: int, env: Mapping[str, str]) -> str | None:
-    """Return the URL of the proxy for a target, or None to connect directly.
+def choose_proxy(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy's URL for requests to a host, or None for a direct connection.
 
     Args:
-        scheme: http or https.
-        host: the target's host, IPv6 without brackets.
-        env: the environment.
+        scheme: http or https, of the provider.
+        host: name or address, an IPv6 address without brackets.
     """
-    proxy = _value(f"{scheme}_proxy", env) or _value("all_proxy", env)
-    if not proxy or _loopback(host) or _excepted(host, port, _value("no_proxy", env)):
+    proxy = _read(environ, f"{scheme}_proxy") or _read(environ, "all_proxy")
+    if not proxy or _is_excepted(host.lower().rstrip("."), port, _read(environ, "no_proxy")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _value(name: str, env: Mapping[str, str]) -> str:
-    if name in env:
-        return env[name].strip()
-    if name == "http_proxy" and "REQUEST_METHOD" in env:
-        return ""
-    return env.get(name.upper(), "").strip()
+def _read(environ: Mapping[str, str], name: str) -> str:
+    if name == "http_proxy" and "REQUEST_METHOD" in environ:
+        return environ.get(name, "").strip()  # in a CGI process HTTP_PROXY is a header that a client chose
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
-def _loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    address = _address(host)
-    return address is not None and address.is_loopback
+def _is_excepted(host: str, port: int, no_proxy: str) -> bool:
+    address = _parse_address(host)
+    for entry in no_proxy.lower().replace(",", " ").split():
+        if entry == "*":
+            return True
+        name, entry_port = _split_port(entry)
+        if entry_port is not None and entry_port != port:
+            continue
+        if address is not None:
+            network = _parse_network(name)
+            if network is not None and address.version == network.version and address in network:
+                return True
+        name = name.removeprefix("*").strip(".")
+        if name and (host == name or host.endswith("." + name)):
+            return True
+    return False
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _split_port(entry: str) -> tuple[str, int | None]:
+    """Take `name:port` apart; an IPv6 address has a port only when bracketed."""
+    if entry.startswith("["):
+        name, _, rest = entry[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif entry.count(":") == 1:
+        name, _, port = entry.partition(":")
+    else:
+        return entry, None
+    return name, int(port) if port.isdigit() else None
+
+
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]"))
+        return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def _excepted(host: str, port: int, no_proxy: str) -> bool:
-    host = host.lower().rstrip(".")
-    address = _address(host)
-    return any(
-        _covers(rule.strip().lower(), host, port, address)
-        for rule in no_proxy.replace(" ", ",").split(",")
-        if rule.strip()
-    )
-
-
-def _covers(
-    rule: str, host: str, port: int, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
-) -> bool:
-    if rule == "*":
-        return True
-    name, colon, rule_port = rule.rpartition(":")
-    if colon and rule_port.isdigit() and (":" not in name or name.startswith("[")):
-        if int(rule_port) != port:
-            return False
-        rule = name
-    if address is not None:
-        try:
-            return address in ipaddress.ip_network(rule.strip("[]"), strict=False)
-        except ValueError:
-            return False
-    suffix = rule.removeprefix("*").lstrip(".")
-    return host == suffix or host.endswith("." + suffix)
+def _parse_network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return None

@@ -1,0 +1,771 @@
+"""The client's side: HTTP/1.1 connections in, one request at a time each, answers out under back-pressure.
+
+An `Exchange` is one request and its answer; the application decides what the answer is. A connection reads
+ahead (bounded) while an answer runs, because a client that leaves is noticed only by reading. Every clock of
+a connection is one `due_at` in the worker's sweep. Syntax and framing of requests are `http_head`'s.
+
+Source: RFC 9112 (9.3 persistence and pipelining, 9.6 tear-down), RFC 9110 (10.1.1 Expect).
+"""
+
+import array
+import asyncio
+import contextlib
+import fcntl
+import logging
+import socket
+import ssl
+import struct
+import termios
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol, cast
+
+from sluicegate.errors import (
+    ClientError,
+    InternalError,
+    Overloaded,
+    RequestTimeout,
+    SluicegateError,
+    TooLarge,
+)
+from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.http_head import (
+    END_OF_HEAD,
+    MAX_HEAD_BYTES,
+    ChunkedBody,
+    RequestHead,
+    check_beginning,
+)
+from sluicegate.server.settings import ServerSettings
+
+MAX_REQUESTS = 1_000
+"""Requests after which a connection closes, so that connections spread over new workers."""
+MAX_AGE_S = 300.0
+LINGER_S = 2.0
+"""How long an early answer waits, discarding what the client still sends, before its connection closes."""
+HIGH_WATER_BYTES = 65_536
+LOW_WATER_BYTES = 16_384
+READ_AHEAD_BYTES = 65_536
+"""What is kept of a client that sends on while its answer runs."""
+UNSENT_BYTES = 131_072
+"""What the kernel takes of an answer beyond what is on its way (TCP_NOTSENT_LOWAT)."""
+TLS_SHUTDOWN_S = 5.0
+
+_NEVER = float("inf")
+_RESET = struct.pack("ii", 1, 0)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE = b"connection: close\r\n"
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+# States of a connection, and what a read means in each.
+_HEAD = 0  # a request's head, or the first byte of one
+_BODY = 1  # the rest of a request's body
+_BUSY = 2  # the application has the request: kept for later
+_PARTING = 3  # answered early: discarded
+_CLOSED = 4  # discarded
+
+log = logging.getLogger(__name__)
+
+
+class App(Protocol):
+    """What answers requests."""
+
+    def head_received(self, exchange: "Exchange") -> None:
+        """Look at a request whose body may be on its way: answer it, set its limit, or do nothing."""
+        ...
+
+    async def handle(self, exchange: "Exchange") -> None:
+        """Answer a whole request; the answer has ended, or the client has gone, when this returns."""
+        ...
+
+    def protocol_error(self, exchange: "Exchange | None", error: SluicegateError) -> tuple[bytes, bytes]:
+        """Return header lines and body of the answer to what this layer refuses by itself.
+
+        Args:
+            exchange: what is known of the request; None where not even its first line could be read.
+        """
+        ...
+
+
+class Exchange(RequestHead):
+    """One request on a client's connection, and its answer.
+
+    The answer is either `respond`, or `start`, any number of `write`, then `end` or `cut` or `abort`. Once
+    the client has gone all of them do nothing.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_held_bytes",
+        "_open",
+        "_transport",
+        "answered",
+        "body",
+        "closing",
+        "complete",
+        "ended",
+        "gone",
+        "max_body_bytes",
+        "on_gone",
+        "on_pause",
+        "on_resume",
+        "received_at",
+        "write_timed_out",
+    )
+
+    body: bytes
+    """Whole, once `complete`; empty after `release_body`."""
+    complete: bool
+    """The body has arrived."""
+    received_at: float
+    """Loop time of the head's first byte."""
+    max_body_bytes: int
+    """The application may set another limit in `head_received`."""
+    closing: bool
+    """The connection closes after this answer."""
+    answered: bool
+    """A byte of the answer is out: its status is fixed."""
+    ended: bool
+    """The answer is whole, or was given up."""
+    gone: bool
+    """The client left, or the connection was aborted."""
+    write_timed_out: bool
+    """The client was dropped because it did not read."""
+    on_gone: Callable[[], None] | None
+    """Called once, when the client leaves before the answer has ended."""
+    on_pause: Callable[[], None] | None
+    """Called when the client reads too slowly: the write buffer is above its high mark."""
+    on_resume: Callable[[], None] | None
+
+    def __init__(self, connection: "InboundConnection", received_at: float, max_body_bytes: int) -> None:
+        super().__init__()
+        self._connection = connection
+        self._transport = connection.transport
+        self._open = False
+        self._held_bytes = 0
+        self.body = b""
+        self.complete = False
+        self.received_at = received_at
+        self.max_body_bytes = max_body_bytes
+        self.closing = True
+        self.answered = self.ended = self.gone = self.write_timed_out = False
+        self.on_gone = self.on_pause = self.on_resume = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the write buffer is above its marks now."""
+        return self._connection.write_paused
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the socket has not taken yet."""
+        return 0 if self.gone else self._transport.get_write_buffer_size()
+
+    def respond(self, status: int, headers: bytes, body: bytes) -> None:
+        """Send the whole answer in one write.
+
+        Args:
+            headers: ready lines, each with its CRLF; length and connection are added here.
+        """
+        self._begin_answer()
+        if self.gone:
+            return
+        if not self.complete:
+            self.closing = True
+        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        length = b"" if status in (204, 304) else b"content-length: %d\r\n" % len(body)
+        head = b"%b%b%b%b\r\n" % (line, headers, length, _CLOSE if self.closing else b"")
+        if self.method == "HEAD" or not length:
+            self._transport.write(head)
+        elif len(body) > HIGH_WATER_BYTES:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head + body)
+        self._end_answer()
+
+    def start(self, status: int, headers: bytes, first: bytes = b"") -> None:
+        """Send the head of a streamed answer, and its first piece in the same write.
+
+        Chunked; to an HTTP/1.0 client unframed, ended by closing the connection.
+        """
+        self._begin_answer()
+        if self.gone:
+            return
+        if not self.complete:
+            self.closing = True
+        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        connection = _CLOSE if self.closing else b""
+        if self.http10:
+            self._transport.write(b"%b%b%b\r\n%b" % (line, headers, connection, first))
+            return
+        self._open = self.method != "HEAD"
+        piece = b"%x\r\n%b\r\n" % (len(first), first) if first and self._open else b""
+        self._transport.write(
+            b"%b%b%btransfer-encoding: chunked\r\n\r\n%b" % (line, headers, connection, piece)
+        )
+
+    def write(self, data: bytes) -> None:
+        """Send one piece of a streamed answer."""
+        if self._open and data:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        elif data:
+            self._write_unframed(data)
+
+    def _write_unframed(self, data: bytes) -> None:
+        if not self.answered or (self.ended and not self.gone):
+            raise AssertionError("write outside a streamed answer")
+        if self.http10 and self.method != "HEAD" and not self.gone:
+            self._transport.write(data)
+
+    def end(self, last: bytes = b"") -> None:
+        """Send the last piece of a streamed answer and its end in one write."""
+        if self._open:
+            if last:
+                self._transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
+            else:
+                self._transport.write(b"0\r\n\r\n")
+        elif last:
+            self._write_unframed(last)
+        if not self.ended:
+            self._end_answer()
+
+    def cut(self) -> None:
+        """Break an answer off: what was written reaches the client, and does not look complete."""
+        if self.ended:
+            return
+        self.ended = True
+        self._let_go()
+        self._connection.break_off(reset=self.http10)
+
+    def abort(self) -> None:
+        """Reset the connection at once: what was written may be lost, and does not look complete."""
+        if self.gone or self.ended:
+            return
+        self._mark_gone()
+        self.ended = True
+        self._connection.reset()
+
+    def release_body(self) -> None:
+        """Let the request's body go: it counts as in flight until then."""
+        self.body = b""
+        if self._held_bytes:
+            self._connection.server.inflight_bytes -= self._held_bytes
+            self._held_bytes = 0
+
+    def hold(self, size: int) -> None:
+        """Count bytes of the body that have arrived."""
+        self._held_bytes += size
+        self._connection.server.inflight_bytes += size
+
+    def lose_client(self) -> None:
+        """Note that the client has gone, and say so once if the answer had not ended."""
+        if self.gone or self.ended:
+            return
+        on_gone = self.on_gone
+        self._mark_gone()
+        if on_gone is not None:
+            on_gone()
+
+    def _mark_gone(self) -> None:
+        self.gone = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what the answer needed: the body, and callbacks that refer back to whoever writes it."""
+        self._open = False
+        self.on_gone = self.on_pause = self.on_resume = None
+        self.release_body()
+
+    def _begin_answer(self) -> None:
+        if self.answered:
+            raise AssertionError("a request is answered once")
+        self.answered = True
+
+    def _end_answer(self) -> None:
+        self.ended = True
+        self._let_go()
+        if not self.gone:
+            self._connection.answer_ended(self)
+
+
+class InboundConnection(asyncio.Protocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_ahead",
+        "_born_at",
+        "_chunks",
+        "_exchange",
+        "_missing",
+        "_partial",
+        "_pieces",
+        "_progress_at",
+        "_received_at",
+        "_served",
+        "_state",
+        "_state_due_at",
+        "_unread_bytes",
+        "due_at",
+        "server",
+        "transport",
+        "write_paused",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: "InboundServer") -> None:
+        self.server = server
+        self.due_at = self._state_due_at = _NEVER
+        self.write_paused = False
+        self._state = _HEAD
+        self._exchange: Exchange | None = None
+        self._partial: bytearray | None = None
+        """A head that has begun and not ended."""
+        self._received_at = 0.0
+        self._pieces: list[bytes] = []
+        self._missing = 0
+        self._chunks: ChunkedBody | None = None
+        self._ahead: bytes | None = None
+        """What came after the request that is being answered."""
+        self._served = 0
+        self._born_at = 0.0
+        self._progress_at = 0.0
+        self._unread_bytes = 0
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        server = self.server
+        self.transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self._born_at = now = server.loop.time()
+        self._wait_until(now + server.settings.idle_connection_s)
+        server.connections.add(self)
+        server.deadlines.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._state == _HEAD:
+            self._read_head(data)
+        elif self._state == _BODY:
+            self._read_body(data)
+        elif self._state == _BUSY:
+            self._read_ahead(data)
+        elif self._state == _PARTING:
+            self._discard(data)
+
+    def eof_received(self) -> None:
+        """Take the client's end, also a half-close, for its leaving; the transport closes."""
+        self._lose_client()
+        self._wait_until(self.server.loop.time() + self.server.settings.write_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose_client()
+        self.server.deadlines.discard(self)
+        self.server.forget(self)
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        now = self.server.loop.time()
+        self._progress_at = now
+        self._unread_bytes = self._count_unread()
+        self.due_at = now + self.server.settings.write_timeout_s / 4
+        exchange = self._exchange
+        if exchange is not None and exchange.on_pause is not None:
+            exchange.on_pause()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self.due_at = self._state_due_at
+        exchange = self._exchange
+        if exchange is not None and exchange.on_resume is not None:
+            exchange.on_resume()
+
+    # Requests
+
+    def _read_head(self, data: bytes) -> None:
+        partial = self._partial
+        if partial is None:
+            self._received_at = self.server.loop.time()
+            while data.startswith(b"\r\n"):  # RFC 9112, 2.2: empty lines before a request are ignored
+                data = data[2:]
+            end = data.find(END_OF_HEAD)
+        else:
+            searched = max(0, len(partial) - 3)
+            partial += data
+            end = partial.find(END_OF_HEAD, searched)
+            if end >= 0:
+                data = bytes(partial)
+        if 0 <= end <= MAX_HEAD_BYTES:
+            self._partial = None
+            end += len(END_OF_HEAD)
+            self._begin(data[:end], data[end:])
+            return
+        if partial is None:
+            if not data:
+                return
+            self._partial = partial = bytearray(data)
+            self._wait_until(self._received_at + self.server.settings.request_timeout_s)
+        try:
+            check_beginning(partial)
+        except ClientError as error:
+            self._refuse(None, error)
+
+    def _begin(self, head: bytes, rest: bytes) -> None:
+        """Take up one request: its head is whole, and `rest` is what followed it."""
+        server = self.server
+        exchange = Exchange(self, self._received_at, server.settings.max_body_bytes)
+        try:
+            exchange.parse(head)
+        except ClientError as error:
+            self._refuse(exchange, error)
+            return
+        self._exchange = exchange
+        self._served += 1
+        exchange.closing = (
+            not exchange.keep_alive
+            or server.draining
+            or self._served >= MAX_REQUESTS
+            or self._received_at - self._born_at > MAX_AGE_S
+        )
+        length = exchange.content_length
+        if exchange.chunked:
+            self._state = _BODY
+        elif len(rest) >= length:
+            self._state = _BUSY
+            exchange.complete = True
+            self._wait_until(_NEVER)
+            if length < len(rest):
+                self._ahead = rest[length:]
+                rest = rest[:length]
+        else:
+            self._state = _BODY
+            self._missing = length - len(rest)
+        try:
+            server.app.head_received(exchange)
+        except Exception:
+            log.exception("a request's head could not be handled")
+            self._fail(exchange)
+        if exchange.ended or exchange.gone:
+            return
+        if length > exchange.max_body_bytes:
+            self._refuse(exchange, self._too_large(exchange))
+        elif exchange.complete:
+            exchange.hold(length)
+            if server.inflight_bytes > server.settings.max_inflight_bytes:
+                self._refuse(exchange, self._overloaded())
+                return
+            exchange.body = rest
+            server.run(exchange)
+        else:
+            self._await_body(exchange, rest)
+
+    def _await_body(self, exchange: Exchange, rest: bytes) -> None:
+        self._pieces = []
+        self._missing = exchange.content_length
+        if exchange.chunked:
+            self._chunks = ChunkedBody(self._accept_piece)
+        if exchange.expects_continue and not rest:
+            self.transport.write(_CONTINUE)
+        if rest:
+            self._read_body(rest)
+        else:
+            self._wait_until(self.server.loop.time() + self.server.settings.request_timeout_s)
+
+    def _read_body(self, data: bytes) -> None:
+        """Take bytes of the body; where it is whole, hand the request over."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        try:
+            if self._chunks is not None:
+                whole = self._chunks.feed(data)
+                rest = self._chunks.rest
+            else:
+                rest = data[self._missing :]
+                piece = data[: self._missing] if rest else data
+                self._missing -= len(piece)
+                self._accept_piece(piece)
+                whole = self._missing == 0
+        except SluicegateError as error:
+            self._refuse(exchange, error)
+            return
+        server = self.server
+        if not whole:
+            self._wait_until(server.loop.time() + server.settings.request_timeout_s)
+            return
+        self._chunks = None
+        pieces, self._pieces = self._pieces, []
+        exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        exchange.complete = True
+        self._state = _BUSY
+        self._wait_until(_NEVER)
+        if rest:
+            self._ahead = rest
+        server.run(exchange)
+
+    def _accept_piece(self, piece: bytes) -> None:
+        exchange = cast(Exchange, self._exchange)
+        exchange.hold(len(piece))
+        if exchange._held_bytes > exchange.max_body_bytes:
+            raise self._too_large(exchange)
+        if self.server.inflight_bytes > self.server.settings.max_inflight_bytes:
+            raise self._overloaded()
+        self._pieces.append(piece)
+
+    def _read_ahead(self, data: bytes) -> None:
+        """Keep what a client sends while its answer runs; past the limit stop reading until it has ended."""
+        self._ahead = data if self._ahead is None else self._ahead + data
+        if len(self._ahead) > READ_AHEAD_BYTES:
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Take up what was read ahead."""
+        data = self._ahead
+        if self._state == _BUSY and self._exchange is None and data is not None:
+            self._ahead = None
+            self._state = _HEAD
+            self.transport.resume_reading()
+            self._read_head(data)
+
+    # Answers
+
+    def answer_ended(self, exchange: Exchange) -> None:
+        """Go on with the next request, or part from the client."""
+        self._exchange = None
+        server = self.server
+        if exchange.closing or server.draining:
+            self._part(exchange.complete)
+            return
+        self._wait_until(server.loop.time() + server.settings.idle_connection_s)
+        if self._ahead is None:
+            self._state = _HEAD
+        else:
+            server.loop.call_soon(self._go_on)
+
+    def _part(self, request_read: bool) -> None:
+        """Close after the last answer; where the client may still be sending, read on for a while first.
+
+        A socket closed with unread bytes is reset, and the reset can overtake the answer.
+        """
+        self._pieces = []
+        self._partial = None
+        if request_read and self._ahead is None:
+            self.close()
+            return
+        self._ahead = None
+        self._state = _PARTING
+        self.transport.resume_reading()
+        self._wait_until(self.server.loop.time() + LINGER_S)
+
+    def _discard(self, data: bytes) -> None:
+        """Drop what a client sends after its answer; a body of known length may end the wait."""
+        if self._missing:
+            self._missing -= len(data)
+            if self._missing <= 0:
+                self.close()
+
+    def _refuse(self, exchange: Exchange | None, error: SluicegateError) -> None:
+        """Answer what this layer does not take; the connection closes: its framing cannot be relied on."""
+        if exchange is None:
+            exchange = Exchange(self, self._received_at, 0)
+        self._exchange = exchange
+        exchange.closing = True
+        known = exchange if exchange.path else None
+        try:
+            headers, body = self.server.app.protocol_error(known, error)
+        except Exception:
+            log.exception("an error could not be told to the client")
+            headers, body = b"", b""
+        exchange.respond(error.status, headers, body)
+
+    def _fail(self, exchange: Exchange) -> None:
+        """Let no request of an application that failed hang: 500, or a broken answer where one had begun."""
+        if exchange.gone or exchange.ended:
+            return
+        if exchange.answered:
+            exchange.abort()
+        else:
+            self._refuse(exchange, InternalError("the gate failed to handle this request"))
+
+    def close(self) -> None:
+        """Close once everything written has left, or when the client does not take it in time."""
+        if self._state != _CLOSED:
+            self._state = _CLOSED
+            self._wait_until(self.server.loop.time() + self.server.settings.write_timeout_s)
+            self.transport.close()
+
+    def close_if_idle(self) -> None:
+        """Close a connection that waits for its next request; any other closes after its answer."""
+        if self._state == _HEAD and self._partial is None:
+            self.close()
+        elif self._exchange is not None and not self._exchange.answered:
+            self._exchange.closing = True
+
+    def break_off(self, reset: bool) -> None:
+        """Close after what was written; by RST where an orderly close would look like the answer's end."""
+        if reset:
+            self._set_reset()
+        self._exchange = None
+        self.close()
+
+    def reset(self) -> None:
+        """Drop the connection at once, by RST."""
+        self._state = _CLOSED
+        self._exchange = None
+        self._set_reset()
+        self.transport.abort()
+
+    def _set_reset(self) -> None:
+        with contextlib.suppress(OSError):  # closed already
+            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+    def _socket(self) -> socket.socket:
+        return cast(socket.socket, self.transport.get_extra_info("socket"))
+
+    def _lose_client(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        self._state = _CLOSED
+        self._ahead = self._partial = self._chunks = None
+        self._pieces = []
+        if exchange is not None:
+            exchange.lose_client()
+
+    # Clocks
+
+    def _wait_until(self, due_at: float) -> None:
+        self._state_due_at = due_at
+        if not self.write_paused:
+            self.due_at = due_at
+
+    def expire(self, now: float) -> None:
+        """Act on the deadline of the state the connection is in."""
+        if self.write_paused:
+            self._watch_writing(now)
+            return
+        self._wait_until(_NEVER)
+        if self._state == _HEAD and self._partial is None:
+            self.close()
+        elif self._state in (_HEAD, _BODY):
+            self._refuse(self._exchange, RequestTimeout("the request did not arrive in time"))
+        elif self._state == _PARTING:
+            self.close()
+        elif self._state == _CLOSED:
+            self.transport.abort()
+
+    def _watch_writing(self, now: float) -> None:
+        """Drop a client that has read nothing for `write_timeout`; a slow one that reads on stays."""
+        timeout_s = self.server.settings.write_timeout_s
+        unread = self._count_unread()
+        if unread != self._unread_bytes:
+            self._unread_bytes = unread
+            self._progress_at = now
+        elif now - self._progress_at >= timeout_s:
+            exchange = self._exchange
+            if exchange is not None:
+                exchange.write_timed_out = True
+            self._lose_client()
+            self.reset()
+            self.due_at = _NEVER
+            return
+        self.due_at = min(now + timeout_s / 4, self._progress_at + timeout_s)
+
+    def _count_unread(self) -> int:
+        """Count what was written and not yet received by the client: here, and in the kernel."""
+        queued = array.array("i", [0])
+        with contextlib.suppress(OSError, ValueError):  # closed already
+            fcntl.ioctl(self._socket().fileno(), termios.TIOCOUTQ, queued)
+        return self.transport.get_write_buffer_size() + queued[0]
+
+    def _too_large(self, exchange: Exchange) -> TooLarge:
+        return TooLarge(f"the request's body is larger than {exchange.max_body_bytes} bytes")
+
+    def _overloaded(self) -> Overloaded:
+        return Overloaded("too many request bytes are in flight; try again soon")
+
+
+class InboundServer:
+    """The listening side of a worker: its sockets, its clients' connections and the requests that run."""
+
+    def __init__(
+        self, app: App, settings: ServerSettings, deadlines: Deadlines, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.deadlines = deadlines
+        self.loop = loop
+        self.connections: set[InboundConnection] = set()
+        self.inflight_bytes = 0
+        """Bytes of request bodies in memory, over all connections."""
+        self.draining = False
+        self._listeners: list[asyncio.AbstractServer] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Accept clients from a socket that is bound, and listening or not."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES
+        )  # accepted sockets inherit both
+        secure = ssl_context is not None
+        self._listeners.append(
+            await self.loop.create_server(
+                lambda: InboundConnection(self),
+                sock=sock,
+                backlog=4096,
+                ssl=ssl_context,
+                ssl_handshake_timeout=self.settings.request_timeout_s if secure else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S if secure else None,
+            )
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections close after the answer they wait for."""
+        self.draining = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def close_idle(self) -> None:
+        """Close connections that wait for a request; running answers announce that theirs is the last."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+
+    def abort_all(self) -> None:
+        """Reset what is still open."""
+        for connection in list(self.connections):
+            connection.eof_received()
+            connection.reset()
+
+    async def wait_closed(self) -> None:
+        """Wait until no connection is left and no request runs."""
+        while self.connections or self._running:
+            self._emptied = self.loop.create_future()
+            await self._emptied
+
+    def run(self, exchange: Exchange) -> None:
+        """Have the application answer a whole request, in a task of its own."""
+        self._running.add(self.loop.create_task(self._handle(exchange)))
+
+    async def _handle(self, exchange: Exchange) -> None:
+        try:
+            await self.app.handle(exchange)
+        except Exception:
+            log.exception("a request failed by a fault of the gate")
+        finally:
+            self._running.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            exchange._connection._fail(exchange)
+            self._note_emptied()
+
+    def forget(self, connection: InboundConnection) -> None:
+        """Drop a connection that is no more."""
+        self.connections.discard(connection)
+        self._note_emptied()
+
+    def _note_emptied(self) -> None:
+        emptied = self._emptied
+        if emptied is not None and not emptied.done() and not self.connections and not self._running:
+            emptied.set_result(None)

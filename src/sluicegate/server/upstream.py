@@ -1,0 +1,621 @@
+"""The provider's side: pooled HTTP/1.1 connections, one request at a time on each, answers as they come.
+
+An answer goes to a `ResponseSink` from within the socket's read callback: no queue and no task switch
+between the provider's bytes and the client's. A reused connection that ends before any byte of the answer is
+dialled once more, here, unseen; all other failures are told to the sink as one of our errors. What to send,
+where, and whether to try again is the caller's. Dialling (DNS, TCP, proxies, TLS) is `dialing`'s.
+
+Source: RFC 9112 (6.3 message body length, 9.3.1 retrying requests), RFC 9110 (15.2 informational answers).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol, cast
+
+import httptools
+
+from sluicegate.errors import ConnectFailed, StreamCut, UpstreamError, UpstreamGarbled, UpstreamTimeout
+from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.dialing import Dialer, proxy_request_prefix
+from sluicegate.server.dialing import Origin as Origin  # part of what the pool offers
+
+IDLE_MAX_S = 30.0
+"""Longest idle time of a connection that is used again.
+
+Half of the shortest silence after which middle boxes commonly forget a connection without a word (60 s);
+servers that close earlier (Node and uvicorn 5 s) are seen closing, say so in `Keep-Alive: timeout`, or are
+caught by the second try.
+"""
+KEEP_ALIVE_MARGIN_S = 1.0
+"""A connection whose server names its idle limit is given up so much earlier."""
+TOTAL_MAX_S = 600.0
+"""Longest life of a connection that is used again: changes of DNS are noticed within it."""
+MAX_HEAD_BYTES = 65_536
+MAX_INFORMATIONAL = 16
+"""Answers of status 1xx taken before the final one."""
+JOIN_BYTES = 65_536
+"""Up to this size head and body are joined for one write."""
+READ_BUFFER_BYTES = 262_144
+SWEEP_S = 5.0
+
+_NEVER = float("inf")
+_WATCHED = frozenset((b"content-length", b"transfer-encoding", b"keep-alive"))
+
+log = logging.getLogger(__name__)
+
+Header = tuple[bytes, bytes]
+
+
+class ResponseSink(Protocol):
+    """Who takes one answer. All calls come from the event loop, none from within `send`.
+
+    Order: `head_received`, any number of `body_received`, then `body_completed`; or `failed` at any point,
+    as the last call. `read_done` follows the calls of each read from the socket, `body_completed` included,
+    but not `failed`.
+    """
+
+    def head_received(self, status: int, headers: list[Header]) -> None:
+        """Take the final answer's head; names are in lower case."""
+        ...
+
+    def body_received(self, data: bytes) -> None:
+        """Take a piece of the body, without its framing."""
+        ...
+
+    def read_done(self) -> None:
+        """Flush what the calls since the last one gathered: no more comes from this read."""
+        ...
+
+    def body_completed(self) -> None:
+        """Take note that the answer is whole; its connection is already free again, or closed."""
+        ...
+
+    def failed(self, error: UpstreamError) -> None:
+        """Take note that the answer ended before its end."""
+        ...
+
+
+class _Idle:
+    """The sink of connections that have no request: bytes without a request are the peer's error."""
+
+    def head_received(self, status: int, headers: list[Header]) -> None: ...
+    def body_received(self, data: bytes) -> None: ...
+    def read_done(self) -> None: ...
+    def body_completed(self) -> None: ...
+    def failed(self, error: UpstreamError) -> None: ...
+
+
+_NOBODY: ResponseSink = _Idle()
+
+
+class UpstreamConnection:
+    """One connection to a provider, and the request that runs on it.
+
+    Taken from the pool it belongs to its taker until the answer is whole, `failed` is told, or `abort` is
+    called.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_complete",
+        "_dial_again",
+        "_dirty",
+        "_head_bytes",
+        "_head_only",
+        "_headed",
+        "_headers",
+        "_idle_max_s",
+        "_informational",
+        "_keep_alive",
+        "_parser",
+        "_paused",
+        "_place",
+        "_pool",
+        "_proxy_prefix",
+        "_request",
+        "_sink",
+        "_timeout_s",
+        "_to_end",
+        "_transport",
+        "born_at",
+        "idle_until",
+        "responded",
+        "reused",
+    )
+
+    reused: bool
+    """It has carried an answer before."""
+    responded: bool
+    """A byte of the answer to the running request has come."""
+
+    def __init__(self, pool: "UpstreamPool", place: "_Place", timeout_s: float) -> None:
+        self._pool = pool
+        self._place = place
+        self._proxy_prefix = place.proxy_prefix
+        self._timeout_s = timeout_s
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._sink = _NOBODY
+        self._request: tuple[bytes, bytes] | None = None
+        """What must be sent again if a reused connection turns out to be dead."""
+        self._dial_again: asyncio.Task[None] | None = None
+        self._headers: list[Header] = []
+        self._head_bytes = 0
+        self._informational = 0
+        self._idle_max_s = IDLE_MAX_S
+        self.reused = self.responded = False
+        self._headed = self._complete = self._head_only = self._keep_alive = False
+        self._to_end = self._dirty = self._paused = self._closing = False
+        self.born_at = 0.0
+        self.idle_until = _NEVER
+
+    # The taker's calls
+
+    def send(self, head: bytes, body: bytes, sink: ResponseSink) -> None:
+        """Send one request; the answer goes to `sink`.
+
+        Args:
+            head: request line in origin form and all headers, framing included, ending in an empty line.
+        """
+        self._sink = sink
+        if self._proxy_prefix is not None:
+            head = _address_proxy(head, *self._proxy_prefix)
+        self._headers = []
+        self._head_bytes = self._informational = 0
+        self._headed = self._complete = self._dirty = self._to_end = False
+        self.responded = False
+        self._head_only = head.startswith(b"HEAD ")
+        if (
+            self._transport is None
+        ):  # ended while nobody looked: nothing was sent, so it is always dialled again
+            self._request = (head, body)
+            self._closing = False
+            self._pool.readmit(self, self._place)
+            self._redial()
+            return
+        if self.reused:
+            self._request = (head, body)
+        self._write(head, body)
+
+    def pause_reading(self) -> None:
+        """Stop taking the answer, until `resume_reading`."""
+        if not self._paused:
+            self._paused = True
+            if self._transport is not None:
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on taking the answer."""
+        if self._paused:
+            self._paused = False
+            if self._transport is not None:
+                self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Drop the connection now; the sink hears nothing more."""
+        self._sink = _NOBODY
+        self._close()
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._closing:
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._transport = cast(asyncio.Transport, transport)
+        self.born_at = self._pool.loop.time()
+        self._parser = httptools.HttpResponseParser(self)
+
+    def pause_writing(self) -> None:
+        """Nothing to hold back: a request is written whole."""
+
+    def resume_writing(self) -> None:
+        """See `pause_writing`."""
+
+    def eof_received(self) -> None:
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take one read from the socket."""
+        parser = self._parser
+        if parser is None:
+            return
+        if not self._headed:
+            if self._sink is _NOBODY:
+                self._close()
+                return
+            self.responded = True
+            self._request = None
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if not self._complete:
+                self._break(error)
+                return
+            self._dirty = True  # what follows a whole answer costs only the connection
+        except httptools.HttpParserUpgrade as error:
+            self._break(error)
+            return
+        if self._complete:
+            self._finish()
+        elif self._headed:
+            self._sink.read_done()
+        elif self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(UpstreamGarbled("the head of the provider's answer is too large"))
+
+    # What httptools tells
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._dirty = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        parser = cast(httptools.HttpResponseParser, self._parser)
+        status = parser.get_status_code()
+        headers = self._headers
+        if status < 200:
+            self._informational += 1
+            if status == 101 or self._informational > MAX_INFORMATIONAL:
+                raise UpstreamGarbled("the provider's answer never came past its informational ones")
+            self._headers = []
+            return
+        has_length = False
+        self._idle_max_s = IDLE_MAX_S
+        for name, value in headers:
+            if name in _WATCHED:
+                if name == b"content-length":
+                    has_length = True
+                elif name == b"keep-alive":
+                    self._idle_max_s = _idle_limit(value)
+                elif value.strip().lower() == b"chunked":
+                    has_length = True
+                else:
+                    raise UpstreamGarbled("the provider's answer has an unknown transfer coding")
+        self._to_end = not has_length and not self._head_only and status not in (204, 304)
+        self._keep_alive = not self._head_only and parser.should_keep_alive()
+        self._headed = True
+        self._sink.head_received(status, headers)
+        if self._head_only:
+            self._complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if not self._complete:
+            self._sink.body_received(data)
+
+    def on_message_complete(self) -> None:
+        if self._headed:
+            self._complete = True
+
+    # Endings
+
+    def _finish(self) -> None:
+        """Give the connection back, or close it, then tell that the answer is whole."""
+        sink, self._sink = self._sink, _NOBODY
+        if self._paused:
+            self.resume_reading()
+        transport = self._transport
+        if (
+            not self._keep_alive
+            or self._dirty
+            or transport is None
+            or transport.is_closing()
+            or transport.get_write_buffer_size()  # answered before the request had been taken
+        ):
+            self._close()
+        else:
+            self._headed = self._complete = False
+            self.reused = True
+            self._pool.give_back(self, self._place)
+        sink.body_completed()
+        sink.read_done()
+
+    def _end(self, exc: Exception | None) -> None:
+        """Act on the end of the connection."""
+        transport, self._transport = self._transport, None
+        self._parser = None
+        if transport is None:
+            return
+        transport.abort()
+        if self._request is not None:
+            self._redial()
+        elif self._headed and self._to_end and exc is None:
+            self._keep_alive = False
+            self._complete = True
+            self._finish()
+        elif self._sink is _NOBODY:
+            self._close()
+        else:
+            self._fail(StreamCut("the provider ended its answer before the end"))
+
+    def _break(self, error: Exception) -> None:
+        """Tell what broke the parser: the provider's bytes, our own refusal, or a fault in the sink."""
+        cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
+        if cause is None:
+            self._fail(UpstreamGarbled(f"the provider's answer is not HTTP: {error}"))
+        elif isinstance(cause, UpstreamError):
+            self._fail(cause)
+        else:
+            log.error("a provider's answer could not be handled", exc_info=cause)
+            self._fail(UpstreamGarbled("the provider's answer could not be handled"))
+
+    def _fail(self, error: UpstreamError) -> None:
+        sink, self._sink = self._sink, _NOBODY
+        self._close()
+        sink.failed(error)
+
+    def _close(self) -> None:
+        """Close at once and free the place; harmless when closed."""
+        self._request = None
+        self._headers = []
+        self._parser = None
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        if self._dial_again is not None:
+            self._dial_again.cancel()
+            self._dial_again = None
+        if not self._closing:
+            self._closing = True
+            self._pool.forget(self, self._place)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can carry no further request."""
+        return self._closing
+
+    # The second try
+
+    def _redial(self) -> None:
+        self._dial_again = self._pool.loop.create_task(self._send_again())
+
+    async def _send_again(self) -> None:
+        """Dial again and send what the dead connection did not answer."""
+        request, self._request = self._request, None
+        self.reused = False
+        try:
+            await self._pool.dial(self, self._timeout_s)
+        except UpstreamError as error:
+            self._dial_again = None
+            self._fail(error)
+            return
+        self._dial_again = None
+        if request is not None:
+            if self._paused and self._transport is not None:
+                self._transport.pause_reading()
+            self._write(*request)
+
+    def _write(self, head: bytes, body: bytes) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if len(body) <= JOIN_BYTES:
+            transport.write(head + body if body else head)
+        else:
+            transport.writelines((head, body))
+
+
+class PlainConnection(UpstreamConnection, asyncio.Protocol):
+    """A connection without TLS: reads come as bytes, which is cheapest there."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        self.feed(data)
+
+
+class TlsConnection(UpstreamConnection, asyncio.BufferedProtocol):
+    """A connection under TLS: reads are decrypted into one buffer that all connections of the pool share.
+
+    Sharing is safe since a read is fed to its end before the loop does anything else.
+    """
+
+    __slots__ = ()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._pool.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.feed(self._pool.read_buffer[:nbytes])
+
+
+class _Place:
+    """The connections of one origin: idle ones, how many are open, and who waits for one."""
+
+    __slots__ = ("idle", "open", "origin", "proxy_prefix", "waiting")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.proxy_prefix = proxy_request_prefix(origin)
+        self.idle: list[UpstreamConnection] = []
+        """Last used last: it is taken first, so that the rest can age."""
+        self.open = 0
+        self.waiting: deque[asyncio.Future[UpstreamConnection | None]] = deque()
+        """Each gets a connection, or None with the right to open one."""
+
+
+class UpstreamPool:
+    """All connections of a worker to its providers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines) -> None:
+        self.loop = loop
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.due_at = loop.time() + SWEEP_S
+        self._deadlines = deadlines
+        self._dialer = Dialer(loop)
+        self._places: dict[Origin, _Place] = {}
+        self._open: set[UpstreamConnection] = set()
+        self._closed = False
+        deadlines.add(self)
+
+    def take(self, origin: Origin) -> UpstreamConnection | None:
+        """Return an idle connection at once, or None."""
+        place = self._places.get(origin)
+        if place is None or not place.idle:
+            return None
+        now = self.loop.time()
+        while place.idle:
+            connection = place.idle.pop()
+            if connection.idle_until > now:
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self, origin: Origin, timeout_s: float) -> UpstreamConnection:
+        """Open a connection; where the origin has its most already, wait for one of them, or for its place.
+
+        Args:
+            timeout_s: bounds all of it: the wait, DNS, TCP, proxy and TLS.
+        Raises:
+            ConnectFailed: nothing answers there, or not as it should.
+            UpstreamTimeout: of phase connect.
+        """
+        place = self._place(origin)
+        began_at = self.loop.time()
+        if not origin.max_connections or place.open < origin.max_connections:
+            place.open += 1
+        else:
+            ready = self.take(origin) or await self._wait(place, timeout_s)
+            if ready is not None:
+                return ready
+        kind = TlsConnection if origin.scheme == "https" else PlainConnection
+        connection = kind(self, place, timeout_s)
+        self._open.add(connection)
+        try:
+            await self.dial(connection, timeout_s - (self.loop.time() - began_at))
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _wait(self, place: _Place, timeout_s: float) -> UpstreamConnection | None:
+        """Wait for a connection, or for None: the right to open one."""
+        waiter: asyncio.Future[UpstreamConnection | None] = self.loop.create_future()
+        place.waiting.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiter
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled():  # given just as we left: it goes to the next
+                given = waiter.result()
+                if given is None:
+                    self._free_place(place)
+                else:
+                    self.give_back(given, place)
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimeout(
+                    "all connections that the provider may have are in use", phase="connect"
+                ) from None
+            raise
+        finally:
+            if not waiter.done():
+                waiter.cancel()
+
+    async def dial(self, connection: UpstreamConnection, timeout_s: float) -> None:
+        """Connect, or reconnect, a connection to its target.
+
+        Raises:
+            ConnectFailed, UpstreamTimeout
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._dialer.dial(
+                    connection._place.origin, lambda: cast(asyncio.BaseProtocol, connection)
+                )
+        except TimeoutError:
+            raise UpstreamTimeout("no connection to the provider in time", phase="connect") from None
+        if self._closed:
+            connection.abort()
+            raise ConnectFailed("the gate is shutting down")
+
+    def give_back(self, connection: UpstreamConnection, place: _Place) -> None:
+        """Take a connection whose answer is whole: for whoever waits longest, else for later."""
+        now = self.loop.time()
+        if self._closed or connection.closed or now - connection.born_at > TOTAL_MAX_S:
+            connection.abort()
+            return
+        while place.waiting:
+            waiter = place.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        connection.idle_until = now + connection._idle_max_s
+        place.idle.append(connection)
+
+    def readmit(self, connection: UpstreamConnection, place: _Place) -> None:
+        """Count a connection again that died between being taken and being used."""
+        self._places.setdefault(place.origin, place)
+        place.open += 1
+        self._open.add(connection)
+
+    def forget(self, connection: UpstreamConnection, place: _Place) -> None:
+        """Drop a closed connection; its place goes to whoever waits longest."""
+        self._open.discard(connection)
+        if connection in place.idle:
+            place.idle.remove(connection)
+        self._free_place(place)
+
+    def expire(self, now: float) -> None:
+        """Close idle connections that are too old, and forget origins that have none left."""
+        self.due_at = now + SWEEP_S
+        for origin, place in list(self._places.items()):
+            for connection in [idle for idle in place.idle if idle.idle_until <= now]:
+                connection.abort()
+            if not place.open and not place.waiting:
+                del self._places[origin]
+
+    def close(self) -> None:
+        """Drop every connection; running requests hear nothing more."""
+        self._closed = True
+        self._deadlines.discard(self)
+        for connection in list(self._open):
+            connection.abort()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that are open or being opened."""
+        return len(self._open)
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections that wait for their next request."""
+        return sum(len(place.idle) for place in self._places.values())
+
+    def _place(self, origin: Origin) -> _Place:
+        place = self._places.get(origin)
+        if place is None:
+            place = self._places[origin] = _Place(origin)
+        return place
+
+    def _free_place(self, place: _Place) -> None:
+        while place.waiting:
+            waiter = place.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        place.open -= 1
+
+
+def _address_proxy(head: bytes, prefix: bytes, authorization: bytes) -> bytes:
+    """Write a request's head as proxies want it: with an absolute target, and their own credentials."""
+    line, _, headers = head.partition(b"\r\n")
+    method, _, rest = line.partition(b" ")
+    return b"%b %b%b\r\n%b%b" % (method, prefix, rest, authorization, headers)
+
+
+def _idle_limit(value: bytes) -> float:
+    """Return how long a connection may idle, by what its server's Keep-Alive header promises."""
+    for part in value.split(b","):
+        name, _, seconds = part.strip().partition(b"=")
+        if name.lower() == b"timeout" and seconds.isdigit() and len(seconds) < 10:
+            return min(IDLE_MAX_S, int(seconds) - KEEP_ALIVE_MARGIN_S)
+    return IDLE_MAX_S
