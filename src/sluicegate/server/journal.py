@@ -1,0 +1,418 @@
+"""The append-only file into which a worker writes reservations and settlements before they count.
+
+One journal a worker process: a row of segments, each flocked while its process lives, so that whoever gets
+the lock knows that nobody writes there any more. Nobody appends to a file that another process wrote. What
+stands in a segment, in order::
+
+    magic (8) · frame of a Header · frame of a Record · … · zeros (space kept for what must not fail)
+    frame:  marker (8) · crc32 of what follows (u32) · length of the payload (u32) · payload (MessagePack)
+
+The marker begins with 0xFF, which no UTF-8 text holds, and is random for each process (it stands in the
+file's name), so that a reader can find the next frame after damage and no client can plant one inside a
+string. Reading and recovery are in `server.journal_reader` and `server.drain`.
+"""
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import struct
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from sluicegate.billing.ledger import Checkpoint, Extended, Record, Reserved, Settled
+from sluicegate.errors import StoreUnavailable
+from sluicegate.server.settings import JournalSettings
+
+MAGIC = b"SGJRNL1\n"
+SUFFIX = ".journal"
+FRAME = struct.Struct("<8sII")
+LENGTH_AT = 12
+"""Where the checksum's cover begins: the payload's length, then the payload."""
+SEGMENT_BYTES = 64 * 1024 * 1024
+TAIL_BYTES = 4 * 1024 * 1024
+"""Allocated ahead of the end, for settlements and checkpoints on a full disk."""
+STEP_BYTES = 1024 * 1024
+"""How much is allocated at a time."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """Who writes a segment. Together these name one process for certain, also after a pid was used again."""
+
+    pid: int
+    started: int | None
+    """Start of the process in ticks since boot; None where the system does not say."""
+    boot: str
+    worker: int
+    created_at: float
+
+
+class SegmentName(NamedTuple):
+    """What a segment's file name says."""
+
+    worker: int
+    pid: int
+    token: str
+    """16 hexadecimal digits, random for each process."""
+    number: int
+    """Counts a process's segments from 0."""
+
+    def __str__(self) -> str:
+        return f"{self.worker:04d}-{self.pid}-{self.token}-{self.number:06d}{SUFFIX}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Read a file name; None for any other file."""
+        parts = name.removesuffix(SUFFIX).split("-")
+        if not name.endswith(SUFFIX) or len(parts) != 4 or len(parts[2]) != 16:
+            return None
+        try:
+            int(parts[2], 16)
+            return cls(int(parts[0]), int(parts[1]), parts[2], int(parts[3]))
+        except ValueError:
+            return None
+
+    @property
+    def marker(self) -> bytes:
+        """The eight bytes that begin every frame of the process."""
+        return b"\xff" + bytes.fromhex(self.token)[1:]
+
+
+def frame(marker: bytes, payload: bytes) -> bytes:
+    """Wrap one payload."""
+    length = len(payload).to_bytes(4, "little")
+    return FRAME.pack(marker, zlib.crc32(payload, zlib.crc32(length)), len(payload)) + payload
+
+
+def process_started(pid: int) -> int | None:
+    """Say when a process began, in ticks since boot; None where there is no such process or no /proc."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(
+        stat[stat.rindex(b")") + 2 :].split()[19]
+    )  # the command before it may hold spaces and brackets
+
+
+def boot_id() -> str:
+    """Name this run of the machine; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+class _Pending:
+    """The frames of one open reservation, as a new segment's head repeats them."""
+
+    __slots__ = ("checkpoint", "extended", "reserved")
+
+    def __init__(self, reserved: bytes) -> None:
+        self.reserved = reserved
+        self.extended = b""
+        self.checkpoint = b""
+
+    def frames(self) -> bytes:
+        return self.reserved + self.extended + self.checkpoint
+
+
+class JournalWriter:
+    """One worker's journal. A record that `append` took survives kill -9; `append_synced` also waits for the
+    disk where the operator asked for that.
+
+    Must be made and used in the thread of the loop.
+    """
+
+    def __init__(
+        self,
+        settings: JournalSettings,
+        worker: int,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        """Begin a journal.
+
+        Raises:
+            StoreUnavailable: the folder cannot be written or the disk is full.
+        """
+        self._loop = loop
+        self._folder = Path(settings.dir)
+        self._disk = settings.sync == "disk"
+        self._fsync_every_s = settings.fsync_every_s
+        self._segment_bytes = segment_bytes
+        self._encode_into = msgspec.msgpack.Encoder().encode_into
+        self._buffer = bytearray(2048)
+        self._pending: dict[str, _Pending] = {}
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="journal-fsync")
+        self._dirty = False
+        self._flushing = False
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._retired: list[int] = []
+        self._failure: str | None = None
+        self._name = SegmentName(worker, os.getpid(), secrets.token_hex(8), 0)
+        self._marker = self._name.marker
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd, self._end, self._allocated, self._keeps_space = self._begin_segment(self._name)
+        except OSError as error:
+            raise StoreUnavailable(f"the journal cannot be begun: {error.strerror}") from error
+        self._rotate_at = segment_bytes
+
+    @property
+    def path(self) -> Path:
+        """The segment that is written now."""
+        return self._folder / str(self._name)
+
+    @property
+    def pending(self) -> int:
+        """How many reservations are open."""
+        return len(self._pending)
+
+    @property
+    def end(self) -> int:
+        """Bytes written to this segment."""
+        return self._end
+
+    def append(self, record: Record) -> None:
+        """Write one record; on return it outlives this process.
+
+        Raises:
+            StoreUnavailable: it was not written, and the file is as before.
+        """
+        buffer = self._buffer
+        self._encode_into(record, buffer, 16)
+        size = len(buffer)
+        FRAME.pack_into(buffer, 0, self._marker, 0, size - 16)
+        checksum = zlib.crc32(memoryview(buffer)[LENGTH_AT:])
+        buffer[8:12] = checksum.to_bytes(4, "little")
+        kind = type(record)
+        if self._end + size + TAIL_BYTES > self._allocated:
+            self._make_room(size, urgent=kind is Settled or kind is Checkpoint)
+        self._write(buffer, size)
+        if kind is Settled:
+            self._pending.pop(record.request_id, None)
+        elif kind is Reserved:
+            self._pending[record.request_id] = _Pending(bytes(buffer))
+        elif kind is Checkpoint or kind is Extended:
+            pending = self._pending.get(record.request_id)
+            if pending is not None:
+                if kind is Checkpoint:
+                    pending.checkpoint = bytes(buffer)
+                else:
+                    pending.extended += buffer
+        if not self._dirty:
+            self._dirty = True
+            self._schedule_flush()
+        if self._end >= self._rotate_at:
+            self._rotate()
+
+    async def append_synced(self, record: Record) -> None:
+        """Write one record, and under `sync: disk` return only when the disk has it (one fsync for all who
+        wait).
+
+        Raises:
+            StoreUnavailable: it was not written; or it was, but the disk did not confirm it.
+        """
+        self.append(record)
+        if self._disk:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            if not self._flushing:
+                self._flush()
+            await waiter
+
+    def close(self) -> None:
+        """End the journal: give back the space kept, let the disk have it, release the lock."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self._threads.shutdown(wait=True)
+        if self._fd < 0:
+            return
+        failure: OSError | None = None
+        try:
+            os.ftruncate(self._fd, self._end)
+            _sync([*self._retired, self._fd], self._folder)
+        except OSError as error:
+            _LOG.error("journal %s: %s while closing", self._name, error.strerror)
+            failure = error
+        for fd in (*self._retired, self._fd):
+            os.close(fd)
+        self._retired.clear()
+        self._fd = -1
+        _release(self._waiters, failure)
+        self._waiters.clear()
+
+    # Space
+
+    def _make_room(self, size: int, *, urgent: bool) -> None:
+        target = self._end + size + TAIL_BYTES + STEP_BYTES
+        try:
+            self._keeps_space = _allocate(self._fd, self._allocated, target)
+        except OSError as error:
+            if not urgent:
+                raise StoreUnavailable(f"the journal cannot grow: {error.strerror}") from error
+        else:
+            self._allocated = target
+
+    def _write(self, data: bytearray, size: int) -> None:
+        if self._failure is not None:
+            raise StoreUnavailable(self._failure)
+        written = 0
+        try:
+            written = os.pwrite(self._fd, data, self._end)
+            if written != size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._undo(written)
+            raise StoreUnavailable(f"the journal cannot be written: {error.strerror}") from error
+        self._end += size
+
+    def _undo(self, written: int) -> None:
+        """Take back a write that did not go through. Should this fail too, the next write covers the same
+        place.
+        """
+        kept = max(self._end, self._allocated) if self._keeps_space else self._end
+        inside = min(written, kept - self._end)
+        try:
+            if inside > 0:
+                os.pwrite(self._fd, bytes(inside), self._end)
+            if written > inside:
+                os.ftruncate(self._fd, kept)
+        except OSError as error:
+            _LOG.error("journal %s: %s while taking back a cut write", self._name, error.strerror)
+
+    # Segments
+
+    def _begin_segment(self, name: SegmentName) -> tuple[int, int, int, bool]:
+        """Make a segment whose head repeats what is open, and give it its name only when it is whole and
+        locked.
+        """
+        header = Header(
+            pid=name.pid,
+            started=process_started(name.pid),
+            boot=boot_id(),
+            worker=name.worker,
+            created_at=time.time(),
+        )
+        head = MAGIC + frame(name.marker, msgspec.msgpack.encode(header))
+        head += b"".join(pending.frames() for pending in self._pending.values())
+        path = self._folder / str(name)
+        making = path.with_suffix(".tmp")
+        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            allocated = len(head) + TAIL_BYTES + STEP_BYTES
+            keeps_space = _allocate(fd, 0, allocated)
+            if os.pwrite(fd, head, 0) != len(head):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.rename(making, path)
+        except OSError:
+            os.close(fd)
+            making.unlink(missing_ok=True)
+            raise
+        return fd, len(head), allocated, keeps_space
+
+    def _rotate(self) -> None:
+        name = self._name._replace(number=self._name.number + 1)
+        try:
+            fd, end, allocated, keeps_space = self._begin_segment(name)
+        except OSError as error:
+            _LOG.error("journal %s: no new segment: %s; going on in the old one", self._name, error.strerror)
+            self._rotate_at = self._end + STEP_BYTES
+            return
+        try:
+            os.ftruncate(self._fd, self._end)
+        except OSError as error:
+            _LOG.error("journal %s: %s while giving space back", self._name, error.strerror)
+        self._retired.append(self._fd)  # stays locked until it is on the disk
+        self._fd, self._end, self._allocated, self._keeps_space = fd, end, allocated, keeps_space
+        self._name = name
+        self._rotate_at = max(self._segment_bytes, 2 * end)
+
+    # The disk
+
+    def _schedule_flush(self) -> None:
+        if not self._flushing and self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(self._fsync_every_s, self._flush)
+
+    def _flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._fd < 0:  # closed meanwhile
+            return
+        self._flushing = True
+        self._dirty = False
+        waiters, self._waiters = self._waiters, []
+        retired, self._retired = self._retired, []
+        job = self._loop.run_in_executor(
+            self._threads, _sync, [*retired, self._fd], self._folder if retired else None
+        )
+        job.add_done_callback(lambda done: self._flushed(done, waiters, retired))
+
+    def _flushed(
+        self, job: asyncio.Future[None], waiters: list[asyncio.Future[None]], retired: list[int]
+    ) -> None:
+        self._flushing = False
+        for fd in retired:
+            os.close(fd)
+        error = None if job.cancelled() else job.exception()
+        if error is not None:
+            # After a failed fsync nobody knows what the disk has; a later success would not tell.
+            self._failure = f"the journal's disk failed: {error}"
+            _LOG.error("journal %s: fsync failed: %s", self._name, error)
+        _release(waiters, error)
+        if self._waiters:
+            self._flush()
+        elif self._dirty:
+            self._schedule_flush()
+
+
+def _allocate(fd: int, start: int, stop: int) -> bool:
+    """Make sure that a range can be written whatever happens to the disk; False where the file system cannot."""
+    try:
+        os.posix_fallocate(fd, start, stop - start)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            return False
+        raise
+    return True
+
+
+def _release(waiters: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():  # cancelled while it waited
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(StoreUnavailable(f"the journal's disk failed: {error}"))
+
+
+def _sync(fds: list[int], folder: Path | None) -> None:
+    for fd in fds:
+        os.fdatasync(fd)
+    if folder is not None:
+        sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Let the disk have a file, or the names in a folder."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

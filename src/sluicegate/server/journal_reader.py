@@ -1,0 +1,228 @@
+"""Reading journals: whole records from an offset on, past damage, and never what is not there yet.
+
+A segment is read while its process writes it, so its end may hold half a frame: that is left for the next
+read. Bytes that no frame explains are *damage* only once a good frame follows them (or their writer is dead);
+they are copied to a `.bad` file beside the segment, told to the operator, and skipped. What the records mean
+is left to `server.drain`.
+"""
+
+import fcntl
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from sluicegate.billing.ledger import Record
+from sluicegate.server.journal import FRAME, MAGIC, SUFFIX, Header, SegmentName
+
+READ_BYTES = 256 * 1024
+"""Read at a time: about 600 settlements, and some milliseconds of a commit."""
+_SPACE = bytes(8)
+
+_LOG = logging.getLogger(__name__)
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+_decode_header = msgspec.msgpack.Decoder(Header).decode
+
+
+class Batch(NamedTuple):
+    """What one read brought."""
+
+    records: list[Record]
+    offset: int
+    """Where the next read begins: all before it has been seen."""
+    at_end: bool
+    """Nothing more can be read now."""
+
+
+class Segment:
+    """One segment, open for reading. `offset` moves with what `read` returned."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a segment.
+
+        Raises:
+            OSError: it is gone or cannot be read.
+        """
+        name = SegmentName.parse(path.name)
+        if name is None:
+            raise AssertionError(f"{path} is not a journal")
+        self.path = path
+        self.name = name
+        self.offset = 0
+        self.damaged_bytes = 0
+        """Bytes of damage found so far; a torn tail is none."""
+        self.torn_bytes = 0
+        self.header: Header | None = None
+        self._marker = name.marker
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._locked = False
+        self._read_header()
+        self._first = self.offset
+
+    @property
+    def locked(self) -> bool:
+        """We hold the writer's lock: what is here is all there will be."""
+        return self._locked
+
+    def rewind(self) -> None:
+        """Go back to the first record."""
+        self.offset = self._first
+
+    def close(self) -> None:
+        """Let the file go, and the lock with it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._locked = False
+
+    def try_lock(self) -> bool:
+        """Take the writer's lock; true once nobody writes here any more. Kept until `close`."""
+        if not self._locked:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            self._locked = True
+        return True
+
+    def read(self, max_bytes: int = READ_BYTES) -> Batch:
+        """Read the next whole records."""
+        data = os.pread(self._fd, max_bytes, self.offset)
+        records, used, wanted = self._parse(data)
+        if used == 0 and wanted > len(data):  # one frame that is longer than a read
+            data = os.pread(self._fd, min(wanted, os.fstat(self._fd).st_size - self.offset), self.offset)
+            records, used, wanted = self._parse(data)
+        self.offset += used
+        if used or not data:
+            return Batch(records, self.offset, at_end=not data)
+        if not self._locked and data.startswith(_SPACE):  # the space its writer keeps: the usual end
+            return Batch([], self.offset, at_end=True)
+        if self._skip_damage():
+            return Batch([], self.offset, at_end=False)
+        return Batch([], self.offset, at_end=True)
+
+    def _read_header(self) -> None:
+        """Read the magic and the header; where they are damaged, the records behind them still count."""
+        data = os.pread(self._fd, 4096, 0)
+        if data.startswith(MAGIC):
+            payload, size = self._frame_at(data, len(MAGIC))
+            if payload is not None:
+                try:
+                    self.header = _decode_header(payload)
+                except msgspec.MsgspecError:
+                    return
+                self.offset = len(MAGIC) + size
+
+    def _frame_at(self, data: bytes, at: int) -> tuple[bytes | None, int]:
+        """Return the payload of a frame and the frame's whole size; no payload where the frame is not whole
+        or not good, no size where no frame begins here.
+        """
+        if len(data) - at < FRAME.size:
+            return None, (FRAME.size if self._marker.startswith(data[at : at + 8]) else 0)
+        marker, checksum, length = FRAME.unpack_from(data, at)
+        if marker != self._marker:
+            return None, 0
+        size = FRAME.size + length
+        if len(data) - at < size:
+            return None, size
+        covered = memoryview(data)[at + 12 : at + size]
+        if zlib.crc32(covered) != checksum:
+            return None, size
+        return data[at + FRAME.size : at + size], size
+
+    def _parse(self, data: bytes) -> tuple[list[Record], int, int]:
+        """Return the records of the good frames at the start, the bytes they took, and the size of the next
+        frame.
+        """
+        records: list[Record] = []
+        at = 0
+        while True:
+            payload, size = self._frame_at(data, at)
+            if payload is None:
+                return records, at, size
+            try:
+                records.append(_decode_record(payload))
+            except msgspec.MsgspecError as error:
+                # A good checksum over something that is no record: written by another version. Kept, not guessed at.
+                if records:
+                    return records, at, 0
+                _LOG.error("journal %s: a record that cannot be read: %s", self.path.name, error)
+                self._quarantine(self.offset, data[:size])
+                return records, size, 0
+            at += size
+
+    def _skip_damage(self) -> bool:
+        """Step over bytes that no frame explains. True if something was skipped, so that reading may go on."""
+        rest = self._read_rest()
+        if not rest.strip(b"\0"):
+            return False
+        at = self._next_good(rest, 1)
+        if at is None:
+            if not self._locked:
+                return False
+            # Nobody will finish this: a write that the writer's death cut. Nobody was told that it had happened.
+            self._quarantine(self.offset, rest.rstrip(b"\0"), torn=True)
+            self.offset += len(rest)
+            return False
+        # The frame we stand at may have become whole while we looked on; it was written before the one behind it.
+        payload, _ = self._frame_at(self._read_rest(), 0)
+        if payload is not None:
+            return True
+        self._quarantine(self.offset, rest[:at])
+        self.offset += at
+        return True
+
+    def _read_rest(self) -> bytes:
+        size = os.fstat(self._fd).st_size
+        return os.pread(self._fd, max(0, size - self.offset), self.offset)
+
+    def _next_good(self, data: bytes, start: int) -> int | None:
+        at = data.find(self._marker, start)
+        while at >= 0:
+            if self._frame_at(data, at)[0] is not None:
+                return at
+            at = data.find(self._marker, at + 1)
+        return None
+
+    def _quarantine(self, offset: int, data: bytes, *, torn: bool = False) -> None:
+        """Keep bytes that count for nothing in a file beside the segment, and tell the operator once."""
+        bad = self.path.with_name(f"{self.path.name.removesuffix(SUFFIX)}.{offset}.bad")
+        try:
+            with open(bad, "xb") as file:
+                file.write(data)
+        except FileExistsError:  # found before, by a reader that did not come to the end
+            return
+        except OSError as error:
+            _LOG.error("journal %s: damaged bytes could not be kept: %s", self.path.name, error.strerror)
+        if torn:
+            self.torn_bytes += len(data)
+            _LOG.info("journal %s: its last write was cut, %d bytes at %d", self.path.name, len(data), offset)
+        else:
+            self.damaged_bytes += len(data)
+            _LOG.error(
+                "journal %s: %d damaged bytes at %d, kept in %s", self.path.name, len(data), offset, bad.name
+            )
+
+
+def segments(folder: Path) -> list[SegmentName]:
+    """List the segments of a folder, each process's in the order they were written."""
+    names = (SegmentName.parse(entry) for entry in os.listdir(folder))
+    return sorted(name for name in names if name is not None)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove segments that a process died in the middle of making; none of them holds anything of its own."""
+    for path in folder.glob("*.tmp"):
+        if SegmentName.parse(path.with_suffix(SUFFIX).name) is None:
+            continue
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)

@@ -1,0 +1,271 @@
+"""The store: keys, accounts, the ledger and what was used; the only SQL there is.
+
+This module holds the protocol and the plain values that go in and out, without any library, so that all may
+import it. `sql` does the work for every engine, `sqlite` adds what SQLite needs. One process writes (the
+supervisor, or a command that holds its lock); any may read. All errors of an engine come out as
+StoreUnavailable.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import EntryKind, Record, UsageRow
+from sluicegate.errors import BadRequest
+
+Origin = Literal["config", "command"]
+"""Who made a key: the configuration file, or an operator's command."""
+
+
+class Conflict(BadRequest):
+    """The reference or name was used before, for something else."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Who pays: a prepaid credit, or one without a bound."""
+
+    id: str
+    unlimited: bool
+    balance_nano: int
+    """The running sum of the account's entries; what leases hold of it only the supervisor knows."""
+
+
+class Deposit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a movement of money by hand did."""
+
+    account_id: str
+    balance_nano: int
+    """After it."""
+    posted: bool
+    """False: this reference was posted before, so nothing moved now."""
+
+
+class ConfiguredAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """An account as the configuration has it."""
+
+    id: str
+    unlimited: bool = False
+    balance_nano: int = 0
+    """Credited once."""
+
+
+class ConfiguredKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as the configuration has it; `record.id` is taken only when the key is new to the store."""
+
+    record: KeyRecord
+    balance_nano: int = 0
+    """Credited once to the key's account, where the key has one of its own."""
+
+
+class CommitResult(msgspec.Struct, kw_only=True):
+    """What one batch of a journal changed; nothing of what was committed before is in it."""
+
+    charged: dict[str, int] = {}
+    """Nano-USD that left each prepaid or unlimited account."""
+    shortfall: dict[str, int] = {}
+    """Nano-USD that the operator bore for each account."""
+    closed: list[str] = []
+    """Requests that this batch settled."""
+    repeated: int = 0
+    """Settlements that had been committed before."""
+    clamped: int = 0
+    """Settlements that would have taken more than the balance: leases failed to hold, and the operator paid.
+    """
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows of usage, oldest first."""
+
+    key: str | None = None
+    """Name or id."""
+    account: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    since: float | None = None
+    until: float | None = None
+    """Seconds since 1970: started_at is not before `since`, and before `until`."""
+    request_id: str | None = None
+    limit: int | None = None
+    """The first so many of them."""
+
+
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One side of an entry, as `ledger export` shows it: the lines of an entry sum to zero."""
+
+    entry: int
+    at: float
+    reference: str
+    kind: EntryKind
+    attempt: int
+    account: str
+    amount_nano: int
+    """Positive where the account was credited."""
+
+
+class LedgerReport(msgspec.Struct, kw_only=True):
+    """What `verify` found."""
+
+    entries: int
+    settlements: int
+    balances: dict[str, int]
+    """Every ledger account, recomputed from its entries."""
+    problems: list[str]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+
+class Store(Protocol):
+    """What the supervisor and the commands need of a database. Every method may raise StoreUnavailable."""
+
+    async def open(self, *, read_only: bool = False) -> None:
+        """Connect, and bring the tables up to date unless only reading."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go."""
+        ...
+
+    # Keys and accounts
+
+    async def bootstrap(
+        self, accounts: Sequence[ConfiguredAccount], keys: Sequence[ConfiguredKey], at: float
+    ) -> None:
+        """Make the store agree with the configuration: credit once, revoke what was removed, put back what
+        returned.
+
+        A key that an operator revoked by command stays revoked; a limit set by command stays until the file
+        changes.
+
+        Raises:
+            ConfigError: a key's name or secret belongs to a key made by command.
+        """
+        ...
+
+    async def create_key(
+        self, key: KeyRecord, *, balance_nano: int = 0, reference: str, at: float
+    ) -> KeyRecord:
+        """Add a key, its account too where there is none, credited with the balance.
+
+        Raises:
+            Conflict: the name is in use.
+        """
+        ...
+
+    async def find_key(self, key_hash: bytes) -> KeyRecord | None:
+        """Return the key with this hash, also a revoked one."""
+        ...
+
+    async def get_key(self, which: str) -> KeyRecord:
+        """Return a key by id, name or visible prefix; the one in force where several had the name.
+
+        Raises:
+            BadRequest: there is none, or the prefix fits several.
+        """
+        ...
+
+    async def all_keys(self) -> list[KeyRecord]:
+        """Return every key, oldest first, revoked ones too."""
+        ...
+
+    async def revoke_key(self, which: str, at: float) -> KeyRecord:
+        """Take a key out of force for good; done before is done."""
+        ...
+
+    async def limit_key(self, which: str, changes: Mapping[str, Any]) -> KeyRecord:
+        """Change fields of a KeyRecord that limit it; None lifts a limit."""
+        ...
+
+    async def get_account(self, account_id: str) -> Account:
+        """Return an account.
+
+        Raises:
+            BadRequest: there is none.
+        """
+        ...
+
+    async def all_accounts(self) -> list[Account]:
+        """Return every account by name."""
+        ...
+
+    async def deposit(
+        self,
+        account_id: str,
+        amount_nano: int,
+        *,
+        reference: str,
+        kind: EntryKind,
+        at: float,
+        leased_nano: int = 0,
+    ) -> Deposit:
+        """Move money by hand, once for each reference: in, or out where the amount is negative.
+
+        Args:
+            leased_nano: what leases hold of the balance; a debit takes nothing of that.
+        Raises:
+            BadRequest: no such account, not enough free credit, or a balance beyond 64 bits.
+            Conflict: the reference was used for another account or amount.
+        """
+        ...
+
+    # Journals
+
+    async def journal_offsets(self) -> dict[str, int]:
+        """Return how far each journal segment is committed, by file name."""
+        ...
+
+    async def commit_journal(
+        self, records: Sequence[Record], file: str, offset: int, at: float
+    ) -> CommitResult:
+        """Book a batch and note that `file` is committed up to `offset`, all in one durable transaction.
+
+        Invariant: a record books once, however often and in whatever batches it comes.
+        """
+        ...
+
+    async def forget_journals(self, files: Sequence[str]) -> None:
+        """Drop the offsets of segments that are gone."""
+        ...
+
+    # Looking
+
+    def usage(self, query: UsageQuery) -> AsyncIterator[UsageRow]:
+        """Give rows oldest first."""
+        ...
+
+    async def shortfall_since(self, since: float) -> dict[str, int]:
+        """Return what the operator bore for each account for requests started since then."""
+        ...
+
+    async def spent_since(self, since: float) -> dict[str, int]:
+        """Return what each key (by id) was charged for requests started since then."""
+        ...
+
+    def export_ledger(self) -> AsyncIterator[LedgerLine]:
+        """Give both sides of every entry, in the order they were posted."""
+        ...
+
+    async def verify(self) -> LedgerReport:
+        """Recompute the ledger from its entries and compare."""
+        ...
+
+
+def open_store(url: str) -> Store:
+    """Choose the engine by the URL; `Store.open` connects.
+
+    Raises:
+        StoreUnavailable: no such engine here.
+    """
+    # Imported here, so that what only needs the values above does not load a database library.
+    from sluicegate.errors import StoreUnavailable
+
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        from sluicegate.store.sqlite import SqliteStore
+
+        return SqliteStore(rest.removeprefix("/"))
+    raise StoreUnavailable(f"no store of the kind {scheme!r} is built in")

@@ -1,0 +1,128 @@
+"""The tables, and the migrations that make them.
+
+`MIGRATIONS` only grows: a store remembers how many it has had, and gets the rest when it is opened. What a
+released migration says is never changed. The `Table` objects describe the result for `sql`; a test holds the
+two together. Money is nano-USD, times are seconds since 1970.
+"""
+
+from sqlalchemy import Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.types import BigInteger
+
+METADATA = MetaData()
+
+ACCOUNTS = Table(
+    "accounts",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("unlimited", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+KEYS = Table(
+    "keys",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("account_id", Text, nullable=False),
+    Column("limits", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("configured", Text),
+    Column("created_at", Double, nullable=False),
+    Column("revoked_at", Double),
+    Column("revoked_by", Text),
+)
+"""`limits` is everything else of a KeyRecord, as JSON; `configured` what the file last said, to see when it
+changes.
+"""
+
+BALANCES = Table(
+    "balances",
+    METADATA,
+    Column("account", Text, primary_key=True),
+    Column("balance_nano", BigInteger, nullable=False),
+)
+"""Running sum of every ledger account."""
+
+ENTRIES = Table(
+    "entries",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("reference", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("debit", Text, nullable=False),
+    Column("credit", Text, nullable=False),
+    Column("amount_nano", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+USAGE = Table(
+    "usage",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("request_id", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("account_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("provider", Text),
+    Column("status", Text, nullable=False),
+    Column("cost_nano_usd", BigInteger, nullable=False),
+    Column("shortfall_nano_usd", BigInteger, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("row", Text, nullable=False),
+)
+"""`row` is the whole UsageRow as JSON; the columns beside it are what is searched and summed."""
+
+PROVIDER_COSTS = Table(
+    "provider_costs",
+    METADATA,
+    Column("request_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("provider", Text, nullable=False),
+    Column("provider_model", Text, nullable=False),
+    Column("amount_nano", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+JOURNALS = Table(
+    "journals",
+    METADATA,
+    Column("file", Text, primary_key=True),
+    Column("committed", BigInteger, nullable=False),
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE accounts (id TEXT PRIMARY KEY, unlimited BOOLEAN NOT NULL, created_at {double} NOT NULL)",
+        """CREATE TABLE keys (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, prefix TEXT NOT NULL, hash {bytes} NOT NULL UNIQUE,
+            account_id TEXT NOT NULL REFERENCES accounts (id), limits TEXT NOT NULL, origin TEXT NOT NULL,
+            configured TEXT, created_at {double} NOT NULL, revoked_at {double}, revoked_by TEXT)""",
+        "CREATE UNIQUE INDEX keys_by_name ON keys (name) WHERE revoked_at IS NULL",
+        "CREATE TABLE balances (account TEXT PRIMARY KEY, balance_nano BIGINT NOT NULL)",
+        """CREATE TABLE entries (
+            id {identity}, reference TEXT NOT NULL, kind TEXT NOT NULL, attempt INTEGER NOT NULL,
+            debit TEXT NOT NULL, credit TEXT NOT NULL, amount_nano BIGINT NOT NULL, at {double} NOT NULL,
+            UNIQUE (reference, kind, attempt), CHECK (amount_nano >= 0), CHECK (debit <> credit))""",
+        """CREATE TABLE usage (
+            id {identity}, request_id TEXT NOT NULL UNIQUE, key_id TEXT NOT NULL, account_id TEXT NOT NULL,
+            key TEXT NOT NULL, model TEXT NOT NULL, provider TEXT, status TEXT NOT NULL,
+            cost_nano_usd BIGINT NOT NULL, shortfall_nano_usd BIGINT NOT NULL, started_at {double} NOT NULL,
+            row TEXT NOT NULL)""",
+        "CREATE INDEX usage_by_time ON usage (started_at)",
+        "CREATE INDEX usage_by_key ON usage (key_id, started_at)",
+        """CREATE TABLE provider_costs (
+            request_id TEXT NOT NULL, attempt INTEGER NOT NULL, provider TEXT NOT NULL,
+            provider_model TEXT NOT NULL, amount_nano BIGINT, reason TEXT NOT NULL, at {double} NOT NULL,
+            PRIMARY KEY (request_id, attempt))""",
+        "CREATE TABLE journals (file TEXT PRIMARY KEY, committed BIGINT NOT NULL)",
+        "INSERT INTO balances VALUES ('funding', 0), ('revenue', 0), ('shortfall', 0), ('provider_cost', 0)",
+        "{no_update_of_entries}",
+        "{no_delete_from_entries}",
+    ),
+)
+"""Each in a transaction of its own. The words in braces are the dialect's (`sqlite.WORDS`)."""

@@ -1,0 +1,337 @@
+"""The store in SQL that SQLite and Postgres share: one class, whose engines a dialect provides.
+
+Writes run one at a time, each in one transaction that is never left half done, also where the caller is
+cancelled. Balances are read, reckoned with exactly, and written back inside the transaction that inserts the
+entries which move them. What an entry is stands in `billing.ledger`.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import EntryKind, ProviderCost, Record, Settled, UsageRow, deposit
+from sluicegate.errors import BadRequest, StoreUnavailable
+from sluicegate.store import (
+    Account,
+    CommitResult,
+    ConfiguredAccount,
+    ConfiguredKey,
+    Deposit,
+    LedgerLine,
+    LedgerReport,
+    UsageQuery,
+    key_rows,
+)
+from sluicegate.store.booking import (
+    SELECT_ACCOUNTS,
+    account_of,
+    book,
+    find_account,
+    parts,
+    post_by_hand,
+    verify,
+)
+from sluicegate.store.schema import ACCOUNTS, ENTRIES, JOURNALS, KEYS, MIGRATIONS, USAGE
+
+T = TypeVar("T")
+
+PAGE_ROWS = 1000
+
+_decode_row = msgspec.json.Decoder(UsageRow).decode
+
+
+class SqlStore(ABC):
+    """A `Store` over SQLAlchemy. A dialect says how to connect, and its words for what SQL has no common ones
+    for.
+    """
+
+    words: Mapping[str, str]
+    """What the braces in `schema.MIGRATIONS` stand for."""
+
+    def __init__(self) -> None:
+        self._writer: AsyncEngine | None = None
+        self._reader: AsyncEngine | None = None
+        self._turn = asyncio.Lock()
+
+    @abstractmethod
+    def _connect(self, *, read_only: bool) -> tuple[AsyncEngine | None, AsyncEngine]:
+        """Make the engines for writing and reading.
+
+        Raises:
+            StoreUnavailable: there is nothing to read, or no way to write.
+        """
+
+    async def open(self, *, read_only: bool = False) -> None:
+        self._writer, self._reader = self._connect(read_only=read_only)
+        try:
+            if read_only:
+                await self._check_version()
+            else:
+                await self._write(self._migrate)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        async with self._turn:
+            for engine in (self._writer, self._reader):
+                if engine is not None:
+                    await engine.dispose()
+            self._writer = self._reader = None
+
+    # Transactions
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        if self._reader is None:
+            raise StoreUnavailable("the store is not open")
+        try:
+            async with self._reader.begin() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError) as error:
+            raise _unavailable(error) from error
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Run one writing transaction; who is cancelled while it runs leaves it to end by itself."""
+        return await asyncio.shield(asyncio.ensure_future(self._write_now(work)))
+
+    async def _write_now(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        async with self._turn:
+            if self._writer is None:
+                raise StoreUnavailable("the store is not open for writing")
+            try:
+                async with self._writer.begin() as connection:
+                    return await work(connection)
+            except (SQLAlchemyError, OSError) as error:
+                raise _unavailable(error) from error
+
+    async def _migrate(self, connection: AsyncConnection) -> None:
+        await connection.execute(text("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"))
+        done = (await connection.execute(text("SELECT COUNT(*) FROM migrations"))).scalar_one()
+        if done > len(MIGRATIONS):
+            raise StoreUnavailable("the store was written by a newer version of Sluicegate")
+        for number in range(done, len(MIGRATIONS)):
+            for statement in MIGRATIONS[number]:
+                await connection.exec_driver_sql(statement.format_map(self.words))
+            await connection.execute(text("INSERT INTO migrations VALUES (:number)"), {"number": number})
+
+    async def _check_version(self) -> None:
+        async with self._reading() as connection:
+            done = (await connection.execute(text("SELECT COUNT(*) FROM migrations"))).scalar_one()
+        if done != len(MIGRATIONS):
+            raise StoreUnavailable("the store is of another version; `sluicegate serve` brings it up to date")
+
+    # Keys
+
+    async def bootstrap(
+        self, accounts: Sequence[ConfiguredAccount], keys: Sequence[ConfiguredKey], at: float
+    ) -> None:
+        await self._write(lambda connection: key_rows.put_configured(connection, accounts, keys, at))
+
+    async def create_key(
+        self, key: KeyRecord, *, balance_nano: int = 0, reference: str, at: float
+    ) -> KeyRecord:
+        async def work(connection: AsyncConnection) -> KeyRecord:
+            await key_rows.add_key(connection, key, at, balance_nano=balance_nano, reference=reference)
+            return await key_rows.find_key(connection, key.id)
+
+        return await self._write(work)
+
+    async def find_key(self, key_hash: bytes) -> KeyRecord | None:
+        async with self._reading() as connection:
+            row = (await connection.execute(key_rows.SELECT_KEYS.where(KEYS.c.hash == key_hash))).first()
+        return None if row is None else key_rows.key_of(row)
+
+    async def get_key(self, which: str) -> KeyRecord:
+        async with self._reading() as connection:
+            return await key_rows.find_key(connection, which)
+
+    async def all_keys(self) -> list[KeyRecord]:
+        async with self._reading() as connection:
+            oldest_first = key_rows.SELECT_KEYS.order_by(KEYS.c.created_at, KEYS.c.id)
+            return [key_rows.key_of(row) for row in await connection.execute(oldest_first)]
+
+    async def revoke_key(self, which: str, at: float) -> KeyRecord:
+        async def work(connection: AsyncConnection) -> KeyRecord:
+            key = await key_rows.find_key(connection, which)
+            await key_rows.revoke(connection, key.id, at, by="command")
+            return await key_rows.find_key(connection, key.id)
+
+        return await self._write(work)
+
+    async def limit_key(self, which: str, changes: Mapping[str, Any]) -> KeyRecord:
+        if key_rows.COLUMN_FIELDS.intersection(changes):
+            raise AssertionError("only limits can be changed")
+
+        async def work(connection: AsyncConnection) -> KeyRecord:
+            key = msgspec.structs.replace(await key_rows.find_key(connection, which), **changes)
+            limits = key_rows.limits_text(key)
+            await connection.execute(update(KEYS).where(KEYS.c.id == key.id).values(limits=limits))
+            return key
+
+        return await self._write(work)
+
+    # Accounts
+
+    async def get_account(self, account_id: str) -> Account:
+        async with self._reading() as connection:
+            account = await find_account(connection, account_id)
+        if account is None:
+            raise BadRequest(f"there is no account {account_id!r}")
+        return account
+
+    async def all_accounts(self) -> list[Account]:
+        async with self._reading() as connection:
+            return [
+                account_of(row) for row in await connection.execute(SELECT_ACCOUNTS.order_by(ACCOUNTS.c.id))
+            ]
+
+    async def deposit(
+        self,
+        account_id: str,
+        amount_nano: int,
+        *,
+        reference: str,
+        kind: EntryKind,
+        at: float,
+        leased_nano: int = 0,
+    ) -> Deposit:
+        entry = deposit(account_id, amount_nano, reference=reference, kind=kind, at=at)
+
+        async def work(connection: AsyncConnection) -> Deposit:
+            posted = await post_by_hand(connection, entry, account_id, leased_nano)
+            account = await find_account(connection, account_id)
+            assert account is not None
+            return Deposit(account_id=account_id, balance_nano=account.balance_nano, posted=posted)
+
+        return await self._write(work)
+
+    # Journals
+
+    async def journal_offsets(self) -> dict[str, int]:
+        async with self._reading() as connection:
+            rows = (await connection.execute(select(JOURNALS.c.file, JOURNALS.c.committed))).all()
+        return {row.file: row.committed for row in rows}
+
+    async def commit_journal(
+        self, records: Sequence[Record], file: str, offset: int, at: float
+    ) -> CommitResult:
+        settled = [record for record in records if type(record) is Settled]
+        lost = [record for record in records if type(record) is ProviderCost]
+
+        async def work(connection: AsyncConnection) -> CommitResult:
+            result = CommitResult()
+            if settled or lost:
+                await book(connection, settled, lost, at, result)
+            known = await connection.execute(select(JOURNALS.c.committed).where(JOURNALS.c.file == file))
+            before = known.scalar_one_or_none()
+            if before is None:
+                await connection.execute(insert(JOURNALS), {"file": file, "committed": offset})
+            elif before < offset:
+                await connection.execute(
+                    update(JOURNALS).where(JOURNALS.c.file == file).values(committed=offset)
+                )
+            return result
+
+        return await self._write(work)
+
+    async def forget_journals(self, files: Sequence[str]) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            for some in parts(files):
+                await connection.execute(delete(JOURNALS).where(JOURNALS.c.file.in_(some)))
+
+        if files:
+            await self._write(work)
+
+    # Looking
+
+    async def usage(self, query: UsageQuery) -> AsyncIterator[UsageRow]:
+        wanted = _conditions(query)
+        left = query.limit
+        after: ColumnElement[bool] | None = None
+        while left is None or left > 0:
+            page = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
+            statement = select(USAGE.c.id, USAGE.c.started_at, USAGE.c.row).where(*wanted)
+            if after is not None:
+                statement = statement.where(after)
+            async with self._reading() as connection:
+                ordered = statement.order_by(USAGE.c.started_at, USAGE.c.id).limit(page)
+                rows = (await connection.execute(ordered)).all()
+            for row in rows:
+                yield _decode_row(row.row)
+            if len(rows) < page:
+                return
+            last = rows[-1]
+            same_time = and_(USAGE.c.started_at == last.started_at, USAGE.c.id > last.id)
+            after = or_(USAGE.c.started_at > last.started_at, same_time)
+            left = None if left is None else left - len(rows)
+
+    async def shortfall_since(self, since: float) -> dict[str, int]:
+        return await self._sums(USAGE.c.account_id, USAGE.c.shortfall_nano_usd, since)
+
+    async def spent_since(self, since: float) -> dict[str, int]:
+        return await self._sums(USAGE.c.key_id, USAGE.c.cost_nano_usd, since)
+
+    async def _sums(self, by: ColumnElement[str], what: ColumnElement[int], since: float) -> dict[str, int]:
+        statement = select(by, func.sum(what)).where(USAGE.c.started_at >= since, what != 0).group_by(by)
+        async with self._reading() as connection:
+            rows = (await connection.execute(statement)).all()
+        return {name: int(total) for name, total in rows}
+
+    async def export_ledger(self) -> AsyncIterator[LedgerLine]:
+        last = 0
+        while True:
+            async with self._reading() as connection:
+                page = select(ENTRIES).where(ENTRIES.c.id > last).order_by(ENTRIES.c.id).limit(PAGE_ROWS)
+                rows = (await connection.execute(page)).all()
+            for row in rows:
+                for account, amount_nano in ((row.debit, -row.amount_nano), (row.credit, row.amount_nano)):
+                    yield LedgerLine(
+                        entry=row.id,
+                        at=row.at,
+                        reference=row.reference,
+                        kind=row.kind,
+                        attempt=row.attempt,
+                        account=account,
+                        amount_nano=amount_nano,
+                    )
+            if len(rows) < PAGE_ROWS:
+                return
+            last = rows[-1].id
+
+    async def verify(self) -> LedgerReport:
+        async with self._reading() as connection:
+            return await verify(connection)
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    """Turn an engine's error into ours, in one line and without the statement's values."""
+    cause = getattr(error, "orig", None) or error
+    return StoreUnavailable(f"the store failed: {cause}")
+
+
+def _conditions(query: UsageQuery) -> list[ColumnElement[bool]]:
+    wanted: list[ColumnElement[bool]] = []
+    if query.key is not None:
+        wanted.append(or_(USAGE.c.key == query.key, USAGE.c.key_id == query.key))
+    if query.account is not None:
+        wanted.append(USAGE.c.account_id == query.account)
+    if query.model is not None:
+        wanted.append(USAGE.c.model == query.model)
+    if query.provider is not None:
+        wanted.append(USAGE.c.provider == query.provider)
+    if query.since is not None:
+        wanted.append(USAGE.c.started_at >= query.since)
+    if query.until is not None:
+        wanted.append(USAGE.c.started_at < query.until)
+    if query.request_id is not None:
+        wanted.append(USAGE.c.request_id == query.request_id)
+    return wanted
