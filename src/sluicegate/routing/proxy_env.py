@@ -1,7 +1,7 @@
 """Which proxy the environment wants for a provider: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-A pure function over a mapping. Lower-case spellings win, as in curl; a name in NO_PROXY covers its subdomains. Nothing
-is excepted by itself, loopback neither, as in curl and in the vendors' own SDKs.
+A pure function over a mapping. Lower-case spellings win, as in curl; a name in NO_PROXY covers its
+subdomains. Nothing is excepted by itself, loopback neither, as in curl and in the vendors' own SDKs.
 
 Source: curl's manual, "Environment"; Go's x/net/http/httpproxy for ports and address ranges in NO_PROXY.
 """
