@@ -203,12 +203,14 @@ def provider_cost(cost: ProviderCost, room_nano: int = MAX_NANO) -> Entry | None
 
 
 def deposit(account_id: str, amount_nano: int, *, reference: str, kind: EntryKind, at: float) -> Entry:
-    """Move money between the world and a customer: into the account, or out of it where the amount is
-    negative.
+    """Post a movement by hand: into a customer's account, or out of it where the amount is negative.
+
+    A refund comes out of the revenue that the charge was; everything else passes between customer and world.
     """
-    world, account = (FUNDING, customer(account_id)) if amount_nano >= 0 else (customer(account_id), FUNDING)
+    other = REVENUE if kind == "refund" else FUNDING
+    debit, credit = (other, customer(account_id)) if amount_nano >= 0 else (customer(account_id), other)
     return Entry(
-        reference=reference, kind=kind, debit=world, credit=account, amount_nano=abs(amount_nano), at=at
+        reference=reference, kind=kind, debit=debit, credit=credit, amount_nano=abs(amount_nano), at=at
     )
 
 

@@ -82,6 +82,19 @@ def _record(key: BootstrapKey, key_secret: bytes, unlimited: bool) -> KeyRecord:
 _SHARED_FIELDS = frozenset(KeyRecord.__struct_fields__).intersection(BootstrapKey.__struct_fields__)
 
 
+def find_key_secret(configured: str | None, store_url: str, journal_dir: Path) -> bytes:
+    """Return the key of the keyed hash: of what the configuration says, else the secret beside the store.
+
+    Raises:
+        StoreUnavailable: the secret beside the store cannot be read or made.
+    """
+    if configured is not None:
+        return hashlib.blake2b(configured.encode(), digest_size=SECRET_BYTES).digest()
+    scheme, _, path = store_url.partition(":///")
+    beside = Path(f"{path}.secret") if scheme == "sqlite" else journal_dir / "key.secret"
+    return load_or_create_key_secret(beside)
+
+
 def load_or_create_key_secret(path: str | Path) -> bytes:
     """Read the server's secret, or make it once, readable by its owner alone.
 
