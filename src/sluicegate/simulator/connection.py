@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
         self._read_bytes_per_s = bytes_per_s
         if self._transport is not None:
             sock = self._transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
 
     def _read_on(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -123,8 +123,8 @@ FAULTS: Mapping[str, FaultEntry] = {
     ),
     "cut-head": FaultEntry("closes within the head", lambda o: Script(steps=(Head(stop=40), Close()))),
     "slow-head": FaultEntry(
-        "sends the head byte by byte, 5 ms apart",
-        lambda o: Script(steps=(Head(drip=1, every_s=0.005), Play())),
+        "sends the head byte by byte, 2 ms apart",
+        lambda o: Script(steps=(Head(drip=1, every_s=0.002), Play())),
     ),
     "head-only": FaultEntry("sends 200 and nothing more", lambda o: Script(steps=(Head(), Stall()))),
     "early-head": FaultEntry(

@@ -6,7 +6,7 @@ path that ends like one of the five formats' is served, so that one simulator ca
 under different prefixes.
 
 `GET /` says that it runs; `/_sim/requests` (GET, DELETE), `/_sim/scripts` (POST, DELETE) and `/_sim/state`
-methods do.
+(GET) do over HTTP what the methods do.
 """
 
 import asyncio
