@@ -21,7 +21,7 @@ RUNGS = {
 }
 RUNG_OF = {name: rung for rung, names in RUNGS.items() for name in names}
 
-DATA = {"routing.catalog", "billing.accounts", "server.settings"}
+DATA = {"billing.accounts", "server.settings"}
 """Modules of structs and nothing else. `config` makes them, so it may know them wherever they stand."""
 
 ACROSS = {("billing", "routing.catalog"), ("config", "server.settings")}
