@@ -699,32 +699,37 @@ class InboundServer:
         self.inflight_bytes = 0
         """Bytes of request bodies in memory, over all connections."""
         self.draining = False
-        self._listeners: list[asyncio.AbstractServer] = []
+        self._listeners: dict[int, asyncio.AbstractServer] = {}
+        """By descriptor of the socket that was given."""
         self._running: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
 
     async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Accept clients from a socket that is bound, and listening or not."""
+        """Accept clients from a socket that is bound, and listening or not; it stays the caller's."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES
         )  # accepted sockets inherit both
         secure = ssl_context is not None
-        self._listeners.append(
-            await self.loop.create_server(
-                lambda: InboundConnection(self),
-                sock=sock,
-                backlog=4096,
-                ssl=ssl_context,
-                ssl_handshake_timeout=self.settings.request_timeout_s if secure else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S if secure else None,
-            )
+        self._listeners[sock.fileno()] = await self.loop.create_server(
+            lambda: InboundConnection(self),
+            sock=sock.dup(),
+            backlog=4096,
+            ssl=ssl_context,
+            ssl_handshake_timeout=self.settings.request_timeout_s if secure else None,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_S if secure else None,
         )
+
+    def unlisten(self, sock: socket.socket) -> None:
+        """Accept no more from one socket; the connections that came through it stay."""
+        listener = self._listeners.pop(sock.fileno(), None)
+        if listener is not None:
+            listener.close()
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections close after the answer they wait for."""
         self.draining = True
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
 

@@ -1,0 +1,115 @@
+"""What one answer used: the provider's report where it came, else our own count, and which of the two it is.
+
+Source of the rules: a stream that is cut is billed for what was produced; a count that nobody reported is estimated
+from what this key's requests of the model were last reported to need.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from sluicegate.billing.tokens import TokenCounter
+from sluicegate.messages import Usage, UsageSource
+
+DEFAULT_BYTES_PER_TOKEN = 4.0
+MAX_RATIOS = 10_000
+
+
+class InputRatios:
+    """Bytes of request body per input token, and the cached share, as last reported; bounded."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[str, str], tuple[float, float]] = {}
+        self._by_model: dict[str, tuple[float, float]] = {}
+
+    def learn(self, key_id: str, model: str, body_bytes: int, usage: Usage) -> None:
+        """Remember what a reported answer says."""
+        if not usage.input_tokens or not body_bytes:
+            return
+        ratio = (body_bytes / usage.input_tokens, (usage.cache_read_tokens or 0) / usage.input_tokens)
+        self._by_key.pop((key_id, model), None)
+        self._by_key[(key_id, model)] = ratio
+        self._by_model[model] = ratio
+        if len(self._by_key) > MAX_RATIOS:
+            del self._by_key[next(iter(self._by_key))]
+        if len(self._by_model) > MAX_RATIOS:
+            del self._by_model[next(iter(self._by_model))]
+
+    def estimate(self, key_id: str, model: str, body_bytes: int) -> tuple[int, int | None]:
+        """Return input tokens and cached tokens (None: not known) of a request whose provider reported neither."""
+        known = self._by_key.get((key_id, model)) or self._by_model.get(model)
+        if known is None:
+            return max(1, round(body_bytes / DEFAULT_BYTES_PER_TOKEN)), None
+        tokens = max(1, round(body_bytes / known[0]))
+        return tokens, round(tokens * known[1]) or None
+
+
+class Meter:
+    """Counts one answer as it passes."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_counter",
+        "_key_id",
+        "_model",
+        "_on_counted",
+        "_ratios",
+        "add",
+        "headed",
+        "reported",
+    )
+
+    add: Callable[[str], None]
+    """Takes every piece of text, reasoning, refusal and arguments that the provider sends."""
+
+    def __init__(
+        self,
+        ratios: InputRatios,
+        key_id: str,
+        model: str,
+        body_bytes: int,
+        on_counted: Callable[[int], None] | None = None,
+    ) -> None:
+        """Start a request's count.
+
+        Args:
+            body_bytes: of the client's request.
+            on_counted: told the output tokens counted so far, from time to time.
+        """
+        self._ratios = ratios
+        self._key_id = key_id
+        self._model = model
+        self._body_bytes = body_bytes
+        self._on_counted = on_counted
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin an attempt; what a failed one brought is forgotten."""
+        self.headed = False
+        """The provider answered: before that nothing was produced."""
+        self.reported: Usage | None = None
+        """The provider's last totals."""
+        self._counter = TokenCounter()
+        self._counter.on_counted = self._on_counted
+        self.add = self._counter.add
+
+    def counted_floor(self) -> int:
+        """Return the output tokens counted so far, without what is still gathered."""
+        return self._counter.floor()
+
+    def final(self) -> tuple[Usage, UsageSource]:
+        """Return the usage of the answer as far as it came; counts that were not reported are our own."""
+        usage = self.reported
+        if usage is not None and usage.input_tokens is not None and usage.output_tokens is not None:
+            self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
+            return usage, "reported"
+        if not self.headed:
+            return Usage(), "none"
+        usage = Usage() if usage is None else msgspec.structs.replace(usage)
+        if usage.output_tokens is None:
+            usage.output_tokens = self._counter.total()
+        if usage.input_tokens is None:
+            usage.input_tokens, usage.cache_read_tokens = self._ratios.estimate(
+                self._key_id, self._model, self._body_bytes
+            )
+        return usage, "counted"

@@ -1,0 +1,226 @@
+"""Composition root of a worker: builds everything, starts, drains, stops; and routes requests to what serves them."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+from sluicegate.billing import tokens
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.errors import (
+    ClientError,
+    InternalError,
+    MethodNotAllowed,
+    NotImplementedYet,
+    Overloaded,
+    PathUnknown,
+    SluicegateError,
+    UnsupportedMedia,
+)
+from sluicegate.server import telemetry
+from sluicegate.server.auth import Authenticator
+from sluicegate.server.control import SupervisorLink
+from sluicegate.server.credit import Credit
+from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.inbound import Exchange, InboundServer
+from sluicegate.server.journal import JournalWriter
+from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
+from sluicegate.server.refusals import answer_headers, error_lines
+from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.tab import Till
+from sluicegate.server.upstream import UpstreamPool
+from sluicegate.wire import openai_errors
+
+Listening = tuple[socket.socket, ssl.SSLContext | None]
+
+log = logging.getLogger(__name__)
+
+CHAT = "/v1/chat/completions"
+_POST = frozenset({CHAT})
+_GET = frozenset({"/", "/healthz", "/readyz"})
+_PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
+STOP_GRACE_S = 1.0
+
+
+class Gateway:
+    """Everything one worker serves; implements the inbound side's `App`."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        link: SupervisorLink,
+        credit: Credit,
+        journal: JournalWriter,
+        loop: asyncio.AbstractEventLoop,
+        number: int,
+    ) -> None:
+        """Build it all; nothing listens yet.
+
+        Args:
+            number: of the worker process; part of every request id.
+        """
+        self._loop = loop
+        self._link = link
+        self._credit = credit
+        self._number = number
+        self._deadlines = Deadlines(loop)
+        self._pool = UpstreamPool(loop, self._deadlines)
+        till = Till(credit, journal, link, synced=settings.journal.sync == "disk")
+        till.on_crash = settings.billing.on_crash
+        self._bench = Bench(settings, till, self._deadlines, self._pool, number)
+        self._auth = Authenticator(link, settings.key_secret)
+        self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
+        self._draining = False
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self, listening: Iterable[Listening]) -> None:
+        """Begin to accept."""
+        tokens.warm_up()
+        await self.adopt(listening)
+
+    async def adopt(self, listening: Iterable[Listening]) -> None:
+        """Accept from these sockets too."""
+        for sock, tls in listening:
+            await self._inbound.listen(sock, tls)
+
+    def release(self, listening: Iterable[Listening]) -> None:
+        """Accept no more from another slot's sockets; its connections that are here stay."""
+        for sock, _ in listening:
+            self._inbound.unlisten(sock)
+
+    def apply(self, settings: WorkerSettings) -> None:
+        """Go on with other settings; running requests keep those they began with."""
+        self._bench.plan = Plan(settings)
+        self._bench.till.on_crash = settings.billing.on_crash
+        self._inbound.settings = settings.server
+        self._auth = Authenticator(self._link, settings.key_secret)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests, and return when the running ones have ended or been ended at the limit."""
+        self._draining = True
+        self._inbound.stop_accepting()
+        self._inbound.close_idle()
+        due_at = self._loop.time() + timeout_s
+        while self._bench.running and self._loop.time() < due_at:
+            await asyncio.sleep(0.05)
+        await self._stop_all("The gateway is restarting.")
+
+    async def abandon(self) -> None:
+        """Accept nothing more, and end every stream with its format's error, settled by `on_error`."""
+        self._draining = True
+        self._inbound.stop_accepting()
+        self._inbound.close_idle()
+        await self._stop_all("The gateway is restarting.")
+
+    async def _stop_all(self, message: str) -> None:
+        for request in list(self._bench.running):
+            request.stop(Overloaded(message))
+        due_at = self._loop.time() + STOP_GRACE_S
+        while self._bench.running and self._loop.time() < due_at:
+            await asyncio.sleep(0.01)
+        self._inbound.close_idle()
+        try:
+            async with asyncio.timeout(STOP_GRACE_S):
+                await self._inbound.wait_closed()
+        except TimeoutError:
+            return  # clients that do not take the last bytes are cut
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._pool.close()
+        self._deadlines.close()
+
+    def counters(self) -> dict[str, list[Any]]:
+        """Return a snapshot for the metrics."""
+        tally = self._bench.tally
+        tally.set(telemetry.CONNECTIONS, len(self._inbound.connections))
+        tally.set(telemetry.STREAMS, sum(request.streaming for request in self._bench.running))
+        tally.set(telemetry.LEASE_WAITS, self._credit.waits)
+        tally.set(telemetry.LEASE_REFUSALS, self._credit.refusals)
+        return tally.snapshot()
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def head_received(self, exchange: Exchange) -> None:
+        """Answer what needs no body, and refuse early what can be refused by its head."""
+        try:
+            if exchange.method in ("GET", "HEAD") and exchange.path in _GET:
+                self._answer_probe(exchange)
+                return
+            _check_route(exchange)
+            coding = exchange.header(b"content-encoding")
+            if coding is not None and coding.lower() != b"identity":
+                raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
+            if self._draining:
+                raise Overloaded("The gateway is restarting.")
+            if self._auth.find_now(exchange) is None and not exchange.complete:
+                self._loop.create_task(self._refuse_stranger(exchange))
+        except SluicegateError as error:
+            self._refuse(exchange, error)
+
+    async def _refuse_stranger(self, exchange: Exchange) -> None:
+        """Tell a caller whose key nobody knows at once, and not only when its whole body has come."""
+        try:
+            await self._auth.find(exchange)
+        except ClientError as error:
+            if not exchange.answered and not exchange.gone and not exchange.complete:
+                self._refuse(exchange, error)
+        except SluicegateError:
+            return  # the request itself will be told
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Serve one whole request."""
+        request_id = new_request_id(self._number)
+        try:
+            key = await self._auth.find(exchange)
+            await self._serve(exchange, key, request_id)
+        except SluicegateError as error:
+            self._refuse(exchange, error, request_id)
+        except Exception:
+            log.exception("a request failed inside the gateway: %s", request_id)
+            self._refuse(exchange, InternalError("The gateway failed; this is not your fault."), request_id)
+
+    async def _serve(self, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
+        await ServedRequest(self._bench, exchange, key, request_id).serve()
+
+    def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
+        """Return header lines and body of the answer to what the HTTP layer refuses by itself."""
+        self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
+        lines = JSON + answer_headers(new_request_id(self._number)) + error_lines(error, 0)
+        return lines, openai_errors.error_body(error)
+
+    def _refuse(self, exchange: Exchange, error: SluicegateError, request_id: str | None = None) -> None:
+        if exchange.gone or exchange.ended:
+            return
+        self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
+        if exchange.answered:
+            # Something failed after the head was out: the answer must not look complete.
+            exchange.closing = True
+            exchange.end(openai_errors.error_event(error))
+            return
+        lines = JSON + answer_headers(request_id or new_request_id(self._number)) + error_lines(error, 0)
+        exchange.respond(error.status, lines, openai_errors.error_body(error))
+
+    def _answer_probe(self, exchange: Exchange) -> None:
+        if exchange.path == "/readyz" and (self._draining or not self._link.ready):
+            exchange.respond(503, _PLAIN, b"not ready\n")
+        else:
+            exchange.respond(200, _PLAIN, b"ok\n" if exchange.path != "/" else b"sluicegate\n")
+
+
+def _check_route(exchange: Exchange) -> None:
+    path, method = exchange.path, exchange.method
+    if path in _POST:
+        if method != "POST":
+            raise MethodNotAllowed(f"The method {method} is not allowed here; use POST.", "POST")
+    elif path in _GET:
+        raise MethodNotAllowed(f"The method {method} is not allowed here; use GET.", "GET, HEAD")
+    elif path.startswith("/v1/v1/"):
+        raise PathUnknown(f"Unknown path {path[:200]}: the base URL should end in /v1, once.")
+    elif path == "/v1/realtime":
+        raise NotImplementedYet("Realtime is not supported by this gateway.")
+    else:
+        raise PathUnknown(f"Unknown path: {method} {path[:200]}")

@@ -1,0 +1,598 @@
+"""One request, from its whole body to its settlement: admit, reserve, attempt, relay, settle.
+
+Read with `relay` (how bytes move while a stream runs) and `tab` (how money does). The stages are in the order of the
+methods. Everything a request decides it asks of `routing` and `billing`; everything it writes goes through its tab.
+
+Invariants: nothing is sent to a provider before the reservation is journalled; nothing that completes an answer leaves
+before the settlement is; a request that was admitted is settled exactly once, however it ends.
+"""
+
+import asyncio
+import os
+import time
+from typing import Literal
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import UsageRow
+from sluicegate.billing.limits import KeyLimits, Refusal
+from sluicegate.billing.meter import InputRatios, Meter
+from sluicegate.billing.profiles import Switches, decide
+from sluicegate.errors import (
+    DecodeError,
+    Forbidden,
+    InsufficientBalance,
+    InternalError,
+    ModelNotFound,
+    RateLimited,
+    SluicegateError,
+    StoreUnavailable,
+    UpstreamError,
+    UpstreamGarbled,
+    UpstreamStatus,
+    UpstreamTimeout,
+)
+from sluicegate.messages import Usage, UsageSource
+from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
+from sluicegate.routing.retry import Progress, Rules, final_error, next_attempt
+from sluicegate.routing.route import order
+from sluicegate.server import telemetry
+from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.inbound import Exchange
+from sluicegate.server.refusals import answer_headers, error_lines
+from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
+from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.tab import Tab, Till
+from sluicegate.server.targets import Target, Targets
+from sluicegate.server.telemetry import Tally
+from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
+from sluicegate.wire import openai_errors
+from sluicegate.wire.cost import bill
+from sluicegate.wire.openai_chat import ChatAnswer, ChatStream, Identity
+from sluicegate.wire.openai_chat_request import ChatRequest
+from sluicegate.wire.upstream_errors import from_stream_error
+
+EVENT_STREAM = (
+    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+)
+JSON = b"content-type: application/json\r\n"
+EXTEND_AT = 0.75
+"""Share of the reserved output that is used up when a running stream asks for more."""
+KEEPALIVE = b": keep-alive\n\n"
+
+
+class Plan:
+    """What one set of settings means to requests; a reload makes a new one, and running requests keep theirs."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.targets = Targets(settings.catalogue.providers)
+        self.retry = Rules(settings.retry.max_attempts, settings.retry.after_send)
+        self._switches: dict[tuple[str, str, str], tuple[KeyRecord, Switches]] = {}
+
+    def switches(self, key: KeyRecord, model: Model, provider: Provider) -> Switches:
+        """Return the decided switches of a key at a model of a provider."""
+        place = (key.id, model.id, provider.name)
+        known = self._switches.get(place)
+        if known is not None and known[0] is key:
+            return known[1]
+        switches = decide((key.switches, model.switches, provider.switches, self.settings.switches))
+        if len(self._switches) > Targets.MAX:
+            self._switches.clear()
+        self._switches[place] = (key, switches)
+        return switches
+
+    def clocks(self, model: Model, provider: Provider) -> StreamClocks:
+        """Return the clocks of a model at a provider."""
+        return model.clocks or provider.clocks or self.settings.clocks
+
+
+class Bench:
+    """What the requests of a worker share."""
+
+    def __init__(
+        self, settings: WorkerSettings, till: Till, deadlines: Deadlines, pool: UpstreamPool, number: int
+    ) -> None:
+        self.plan = Plan(settings)
+        self.till = till
+        self.deadlines = deadlines
+        self.pool = pool
+        self.number = number
+        self.ratios = InputRatios()
+        self.tally = Tally()
+        self.limits: dict[str, tuple[KeyRecord, KeyLimits]] = {}
+        self.running: set[ServedRequest] = set()
+
+    def limits_of(self, key: KeyRecord) -> KeyLimits:
+        """Return what a key may do; changed limits start a new count."""
+        known = self.limits.get(key.id)
+        if known is not None and known[0] is key:
+            return known[1]
+        if known is not None and _same_limits(known[0], key):
+            self.limits[key.id] = (key, known[1])
+            return known[1]
+        limits = KeyLimits(key.rpm, key.tpm, key.max_streams)
+        self.limits[key.id] = (key, limits)
+        return limits
+
+
+def _same_limits(one: KeyRecord, other: KeyRecord) -> bool:
+    return (one.rpm, one.tpm, one.max_streams) == (other.rpm, other.tpm, other.max_streams)
+
+
+def new_request_id(number: int) -> str:
+    """Return an id with 96 random bits and the number of the worker process, by which a running request is found."""
+    return f"req_{os.urandom(12).hex()}{number:x}"
+
+
+class ServedRequest:
+    """One chat completion, streamed or not."""
+
+    def __init__(self, bench: Bench, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
+        self._bench = bench
+        self._plan = bench.plan
+        self._exchange = exchange
+        self._key = key
+        self.request_id = request_id
+        self._loop = asyncio.get_running_loop()
+        self._started_at = time.time()
+        self._started = exchange.received_at
+        self._called = 0.0
+        self._first_content: float | None = None
+        self._error: SluicegateError | None = None
+        self._attempts = 0
+        self._relay: Relay | None = None
+        self._codec: ChatStream | None = None
+        self._finish_left = False
+        self._reserved_output = 0
+        self._extending = False
+        self._stopping: SluicegateError | None = None
+        self._dropped: list[str] = []
+        self._switches: Switches | None = None
+
+    # ---- admission --------------------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Serve the request to its end. What is refused here has not been charged.
+
+        Raises:
+            SluicegateError: refused, or failed before a byte was sent; to be told as an error answer.
+        """
+        self._request = request = ChatRequest(self._exchange.body)
+        model = self._plan.settings.catalogue.find(request.model)
+        if model is None:
+            raise ModelNotFound(
+                f"The model '{request.model}' does not exist or you do not have access to it.", param="model"
+            )
+        if not allowed(self._key, request.model, model):
+            raise Forbidden("This API key may not use this model.", param="model")
+        self._model = model
+        wanted = request.max_output_tokens or model.max_output_tokens
+        limits = self._bench.limits_of(self._key)
+        now = self._loop.time()
+        self._estimate = request.input_estimate + wanted * request.choices
+        admitted = limits.admit(now, self._estimate)
+        if isinstance(admitted, Refusal):
+            raise RateLimited(admitted.message, admitted.wait_s)
+        used = 0
+        try:
+            await self._reserve(request, model)
+            self._bench.running.add(self)
+            self._bench.tally.add(telemetry.RUNNING)
+            try:
+                used = await self._run()
+            finally:
+                self._bench.tally.add(telemetry.RUNNING, -1)
+                self._bench.running.discard(self)
+        finally:
+            limits.release(self._loop.time(), admitted, self._estimate, used)
+
+    async def _reserve(self, request: ChatRequest, model: Model) -> None:
+        settings = self._plan.settings
+        whole = request.max_output_tokens or model.max_output_tokens
+        output = whole
+        if request.stream and not model.hidden_output:
+            output = min(whole, settings.billing.reserve_output_tokens)
+        self._row = UsageRow(
+            request_id=self.request_id,
+            key_id=self._key.id,
+            account_id=self._key.account_id,
+            key=self._key.name,
+            model=request.model,
+            client_format="chat",
+            stream=request.stream,
+            started_at=self._started_at,
+            client_request_id=_header_text(self._exchange, b"x-request-id"),
+        )
+        self._tab = Tab(self._bench.till, self._key, model.price, self._row)
+        covered = await self._tab.reserve(
+            request.input_estimate,
+            output * request.choices,
+            may_cut=not request.stream and request.max_output_tokens is None,
+        )
+        self._reserved_output = covered
+        self._limit: int | None = None
+        if covered < output * request.choices:
+            self._limit = covered // request.choices
+            self._dropped.append(f"{request.max_output_key};cut to credit")
+        self._meter = Meter(
+            self._bench.ratios,
+            self._key.id,
+            model.id,
+            len(request.body),
+            self._counted if self._tab.prepaid and request.stream else None,
+        )
+
+    # ---- attempts ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> int:
+        """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
+        deployments = order(self._model, int.from_bytes(os.urandom(8)))
+        provider = self._plan.settings.catalogue.providers[deployments[0].provider]
+        self._due_at = self._loop.time() + self._plan.clocks(self._model, provider).total_timeout_s
+        progress = Progress(targets=len(deployments))
+        failures: list[UpstreamError] = []
+        ending: Ending
+        error: SluicegateError | None
+        try:
+            while True:
+                self._attempts += 1
+                ending, error = await self._attempt(deployments[progress.target])
+                if ending != "failed" or not isinstance(error, UpstreamError):
+                    break
+                failures.append(error)
+                self._note_failure(error)
+                following = next_attempt(
+                    error,
+                    progress._replace(begun=self._first_content is not None),
+                    self._plan.retry,
+                    self._due_at - self._loop.time(),
+                    int.from_bytes(os.urandom(8)),
+                )
+                if following is None:
+                    error = final_error(failures)
+                    break
+                if following.wait_s and await self._client_leaves_within(following.wait_s):
+                    ending, error = "gone", None
+                    break
+                progress = following.progress
+        except asyncio.CancelledError:
+            ending, error = "stopped", InternalError("The gateway stopped serving this request.")
+        except Exception:
+            await self._settle("interrupted", InternalError("The gateway failed."), billed=False)
+            raise
+        return await self._end(ending, error)
+
+    async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
+        provider = self._plan.settings.catalogue.providers[deployment.provider]
+        request = self._request
+        target = self._plan.targets.get(provider.name, "chat", deployment.model)
+        self._switches = self._plan.switches(self._key, self._model, provider)
+        clocks = self._plan.clocks(self._model, provider)
+        row = self._row
+        row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, "chat"
+        row.attempts = self._attempts
+        row.upstream_id = None
+        self._meter.restart()
+        body = request.upstream_body(
+            deployment.model,
+            ask_usage=request.stream and provider.stream_options,
+            drop=provider.drop_fields,
+            max_output_tokens=self._limit,
+        )
+        try:
+            connection = await self._connect(
+                target, min(clocks.connect_timeout_s, self._due_at - self._loop.time())
+            )
+        except UpstreamError as error:
+            return "failed", error
+        if connection is None or self._exchange.gone or self._stopping is not None:
+            if connection is not None:
+                connection.abort()
+            return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
+        relay = self._make_relay(provider, clocks)
+        self._relay = relay
+        if not self._called:
+            self._called = self._loop.time()
+            self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
+        try:
+            ending = await relay.run(connection, target.head(len(body), stream=request.stream), body)
+        finally:
+            self._relay = None
+        if ending == "complete" and not request.stream:
+            return self._read_answer(relay, provider)
+        if self._codec is not None:
+            self._meter.reported = self._codec.usage
+            row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
+            row.upstream_id = self._codec.upstream_id
+        return ending, relay.error
+
+    async def _connect(self, target: Target, timeout_s: float) -> UpstreamConnection | None:
+        """Return a connection, or None where the client left meanwhile."""
+        connection = self._bench.pool.take(target.origin)
+        if connection is not None:
+            return connection
+        if timeout_s <= 0:
+            raise UpstreamTimeout("The request took longer than its total time.", "total")
+        dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
+        self._exchange.on_gone = dialling.cancel
+        try:
+            return await dialling
+        except asyncio.CancelledError:
+            if self._exchange.gone and dialling.cancelled():
+                return None
+            dialling.cancel()
+            raise
+        finally:
+            self._exchange.on_gone = None
+
+    def _make_relay(self, provider: Provider, clocks: StreamClocks) -> Relay:
+        settings = self._plan.settings
+        assert self._switches is not None
+        drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
+        identity = Identity(
+            model=self._request.model,
+            fallback_id="chatcmpl-" + self.request_id[4:],
+            created=int(self._started_at),
+            hide_provider=not settings.server.expose_provider,
+        )
+        self._identity = identity
+        if not self._request.stream:
+            return PlainRelay(
+                self._exchange,
+                self,
+                self._bench.deadlines,
+                clocks,
+                total_due_at=self._due_at,
+                secrets=provider.api_keys,
+                drain_cap_s=drain_cap_s,
+            )
+        self._codec = codec = ChatStream(
+            identity,
+            count_text=self._meter.add,
+            keep_null_usage=self._shows_usage(),
+            repair=provider.repair,
+            choices=self._request.choices,
+            max_event_bytes=clocks.max_event_bytes,
+        )
+        return StreamRelay(
+            self._exchange,
+            codec,
+            self,
+            self._bench.deadlines,
+            clocks,
+            total_due_at=self._due_at,
+            secrets=provider.api_keys,
+            drain_cap_s=drain_cap_s,
+            keepalive=KEEPALIVE,
+            keepalive_after_s=settings.server.keepalive_after_s,
+            keepalive_every_s=settings.server.keepalive_every_s,
+        )
+
+    def _read_answer(self, relay: Relay, provider: Provider) -> tuple[Ending, SluicegateError | None]:
+        assert isinstance(relay, PlainRelay)
+        try:
+            answer = ChatAnswer(self._identity, relay.body)
+        except DecodeError as error:
+            return "failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}.")
+        if answer.error is not None:
+            return "failed", from_stream_error(answer.error, provider.api_keys)
+        self._answer = answer
+        self._meter.reported = answer.usage
+        row = self._row
+        row.finish_reason, row.upstream_id = answer.finish_reason, answer.upstream_id
+        row.repaired = answer.repaired
+        if answer.usage is None or answer.usage.output_tokens is None:
+            for text in answer.texts():
+                self._meter.add(text)
+        return "complete", None
+
+    def _note_failure(self, error: UpstreamError) -> None:
+        row = self._row
+        provider, model = row.provider or "", row.provider_model or ""
+        outcome = error.kind
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, outcome)
+        sent = not (isinstance(error, UpstreamTimeout) and error.phase == "connect") and error.retry != "same"
+        refused = isinstance(error, UpstreamStatus) and error.upstream_status < 500
+        if sent and not refused and self._first_content is None:
+            self._tab.lost_attempt(self._attempts, provider, model, time.time(), type(error).__name__)
+
+    async def _client_leaves_within(self, wait_s: float) -> bool:
+        """Wait before the next attempt; return True at once when the client leaves meanwhile."""
+        left = asyncio.Event()
+        self._exchange.on_gone = left.set
+        try:
+            async with asyncio.timeout(wait_s):
+                await left.wait()
+        except TimeoutError:
+            return self._exchange.gone
+        finally:
+            self._exchange.on_gone = None
+        return True
+
+    # ---- what the relay tells (AttemptNotes) ------------------------------------------------------------------------
+
+    def headed(self) -> None:
+        """The provider has answered with success."""
+        self._meter.headed = True
+
+    def begun(self) -> None:
+        """Content is here: the first token's time, and the body is not needed for another attempt."""
+        self._first_content = self._loop.time()
+        self._exchange.release_body()
+        self._request.body = b""
+
+    def head_lines(self) -> bytes:
+        """Return the header lines of a streamed answer."""
+        return EVENT_STREAM + self._told()
+
+    def finish_leaves(self) -> None:
+        """Checkpoint: the finish leaves before usage has come."""
+        assert self._codec is not None
+        self._meter.reported = self._codec.usage
+        self._row.finish_reason = self._codec.finish_reason
+        self._tab.checkpoint_finished(*self._meter.final())
+        self._finish_left = True
+
+    def _counted(self, output_tokens: int) -> None:
+        """Ask for more before the reserved output is used up; the stream runs on meanwhile."""
+        if not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
+            self._extending = True
+            self._loop.create_task(self._extend())
+
+    async def _extend(self) -> None:
+        more = self._plan.settings.billing.reserve_output_tokens
+        try:
+            await self._tab.extend_by(more)
+            self._reserved_output += more
+        except InsufficientBalance:
+            self.stop(InsufficientBalance("The credit of this account is used up."))
+        except StoreUnavailable:
+            pass  # silence stops nobody; asked again when more was counted
+        finally:
+            self._extending = False
+
+    @property
+    def streaming(self) -> bool:
+        """Whether a byte of a streamed answer is out."""
+        return self._request.stream and self._exchange.answered
+
+    def stop(self, error: SluicegateError) -> None:
+        """End the request from outside, with what the client is told."""
+        self._stopping = error
+        if self._relay is not None:
+            self._relay.stop(error)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    async def _end(self, ending: Ending, error: SluicegateError | None) -> int:
+        """Settle by how the last attempt ended, then send what ends the answer. Returns the tokens used."""
+        exchange = self._exchange
+        if ending == "complete" and not exchange.gone:
+            usage, source = self._meter.final()
+            await self._settle_as("ok", None, usage, source)
+            self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", "ok")
+            self._send_farewell()
+            return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        if ending in ("complete", "gone"):
+            whole = self._request.stream or ending == "complete"
+            row = await self._settle("client_closed", None, billed=whole and self._policy("on_disconnect"))
+        elif isinstance(error, InsufficientBalance):
+            row = await self._settle("credit_spent", error, billed=True)
+        else:
+            refused = isinstance(error, UpstreamStatus) and error.retry == "never"
+            failed = "upstream_error" if isinstance(error, UpstreamError) else "interrupted"
+            begun = self._first_content is not None
+            row = await self._settle(
+                "rejected" if refused else failed, error, billed=begun and self._policy("on_error")
+            )
+        if error is not None and not exchange.gone:
+            self._tell_failure(error)
+        return (row.usage.input_tokens or 0) + (row.usage.output_tokens or 0)
+
+    def _policy(self, name: Literal["on_disconnect", "on_error"]) -> bool:
+        """Whether a cut stream is billed; what was never attempted is not."""
+        return self._switches is not None and getattr(self._switches, name) != "none"
+
+    async def _settle(self, status: str, error: SluicegateError | None, *, billed: bool) -> UsageRow:
+        """Settle an answer that is not whole; one whose finish has left is complete in every policy."""
+        if self._finish_left:
+            return await self._settle_as("ok", error, *self._meter.final())
+        usage, source = self._meter.final() if billed else (Usage(), "none")
+        return await self._settle_as(status, error, usage, source)
+
+    async def _settle_as(
+        self, status: str, error: SluicegateError | None, usage: Usage, source: UsageSource
+    ) -> UsageRow:
+        now = self._loop.time()
+        row = self._row
+        row.status = status
+        row.error = None if error is None else error.kind
+        row.duration_ms = round((now - self._started) * 1000, 3)
+        output = usage.output_tokens
+        if self._first_content is not None:
+            row.ttft_ms = round((self._first_content - self._started) * 1000, 3)
+            span_s = now - self._first_content
+            if output is not None and output > 1 and span_s > 0:
+                row.tokens_per_s = round((output - 1) / span_s, 2)
+        await self._tab.settle(usage, source)
+        self._count(row)
+        return row
+
+    def _count(self, row: UsageRow) -> None:
+        tally = self._bench.tally
+        model, provider = row.model, row.provider or ""
+        tally.add(telemetry.REQUESTS, 1, model, row.status)
+        if row.usage.input_tokens:
+            tally.add(telemetry.TOKENS, row.usage.input_tokens, model, "input")
+        if row.usage.output_tokens:
+            tally.add(telemetry.TOKENS, row.usage.output_tokens, model, "output")
+        if row.cost_nano_usd:
+            tally.add(telemetry.CHARGED, row.cost_nano_usd, model)
+        if row.shortfall_nano_usd:
+            tally.add(telemetry.SHORTFALL, row.shortfall_nano_usd)
+        tally.observe(telemetry.DURATION, row.duration_ms / 1000, model, provider)
+        if row.ttft_ms is not None:
+            tally.observe(telemetry.FIRST_TOKEN, row.ttft_ms / 1000, model, provider)
+        if row.tokens_per_s is not None:
+            tally.observe(telemetry.SPEED, row.tokens_per_s, model, provider)
+
+    def _send_farewell(self) -> None:
+        switches, row, exchange = self._switches, self._row, self._exchange
+        assert switches is not None
+        told = bill(row.usage, row.cost_nano_usd, switches.cost, switches.cost_extension_key)
+        if not self._request.stream:
+            lines = JSON + self._told()
+            if switches.cost_header:
+                lines += b"%b: %d\r\n" % (switches.cost_header.encode(), row.cost_nano_usd)
+            exchange.respond(200, lines, self._answer.encode(told))
+            return
+        codec = self._codec
+        assert codec is not None
+        last = b"".join(codec.out) + codec.farewell(told if self._shows_usage() else None)
+        codec.out.clear()
+        if not exchange.answered:
+            exchange.start(200, self.head_lines())
+        exchange.end(last)
+
+    def _tell_failure(self, error: SluicegateError) -> None:
+        """Tell the client: an error answer while the status is open, else the format's error event and no marker."""
+        exchange = self._exchange
+        if exchange.answered:
+            exchange.closing = True
+            if self._request.stream:
+                exchange.end(openai_errors.error_event(error))
+            else:
+                exchange.abort()
+            return
+        lines = JSON + self._told() + error_lines(error, self._attempts)
+        exchange.respond(error.status, lines, openai_errors.error_body(error))
+
+    def _shows_usage(self) -> bool:
+        assert self._switches is not None
+        return self._request.include_usage or self._switches.usage_chunk == "always"
+
+    def _told(self) -> bytes:
+        row, server = self._row, self._plan.settings.server
+        upstream_id = self._codec.upstream_id if self._codec is not None else row.upstream_id
+        return answer_headers(
+            self.request_id,
+            provider=row.provider if server.expose_provider else None,
+            attempts=self._attempts if server.expose_provider else None,
+            overhead_ms=(self._called - self._started) * 1000 if self._called else None,
+            upstream_id=upstream_id if server.expose_provider else None,
+            dropped=self._dropped,
+        )
+
+
+def allowed(key: KeyRecord, asked: str, model: Model) -> bool:
+    """Whether a key's list of models has the id that was asked for, or the model it stands for."""
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in key.models
+        for name in (asked, model.id)
+    )
+
+
+def _header_text(exchange: Exchange, name: bytes) -> str | None:
+    value = exchange.header(name)
+    return None if value is None else value[:128].decode("latin-1")

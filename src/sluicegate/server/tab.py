@@ -1,0 +1,209 @@
+"""The money side of one request: reserve, extend, settle, each journalled before anything that depends on it.
+
+Pure rules are `billing`'s; allowances are `credit`'s. A tab is opened once and settled once.
+"""
+
+import msgspec
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import Checkpoint, Extended, ProviderCost, Reserved, Settled, UsageRow
+from sluicegate.billing.price import charge
+from sluicegate.errors import InsufficientBalance, StoreUnavailable
+from sluicegate.messages import Usage, UsageSource
+from sluicegate.routing.catalog import Price
+from sluicegate.server.control import SupervisorLink
+from sluicegate.server.credit import Credit
+from sluicegate.server.journal import JournalWriter
+
+MIN_CUT_TOKENS = 256
+"""A token limit that credit does not cover is never cut below this."""
+
+
+class Till:
+    """Where a worker's tabs are settled: its credit, its journal, its wire to the supervisor."""
+
+    def __init__(self, credit: Credit, journal: JournalWriter, link: SupervisorLink, *, synced: bool) -> None:
+        """Args: synced: settlements wait until they are on the disk."""
+        self.credit = credit
+        self.journal = journal
+        self.link = link
+        self.synced = synced
+        self.on_crash = "none"
+
+
+class Tab:
+    """What one request may cost, and in the end does."""
+
+    __slots__ = ("_key", "_price", "_till", "open", "reserved_nano", "row", "settled")
+
+    def __init__(self, till: Till, key: KeyRecord, price: Price | None, row: UsageRow) -> None:
+        """Args: price: None where the model is free."""
+        self._till = till
+        self._key = key
+        self._price = price
+        self.row = row
+        self.reserved_nano = 0
+        self.open = False
+        self.settled = False
+
+    @property
+    def prepaid(self) -> bool:
+        """Whether the request is held against credit."""
+        return self._price is not None and not self._key.unlimited
+
+    def price_of(self, input_tokens: int, output_tokens: int) -> int:
+        """Return what so many tokens cost at list price, in nano-USD."""
+        return charge(self._price, Usage(input_tokens=input_tokens, output_tokens=output_tokens))[0]
+
+    async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
+        """Hold the money for a request and journal it.
+
+        Args:
+            may_cut: output tokens may be lowered to what credit covers, where the client gave no limit itself.
+        Returns:
+            The output tokens that are covered.
+        Raises:
+            InsufficientBalance: credit covers less; the message says how many tokens it does.
+            StoreUnavailable: credit could not be asked for in time, or the journal takes nothing.
+        """
+        amount = 0
+        if self.prepaid:
+            amount = self.price_of(input_tokens, output_tokens)
+            if not self._till.credit.try_reserve(self._key.account_id, amount):
+                amount, output_tokens = await self._reserve_slowly(input_tokens, output_tokens, may_cut)
+        self.reserved_nano = amount
+        try:
+            self._till.journal.append(
+                Reserved(
+                    request_id=self.row.request_id,
+                    account_id=self._key.account_id,
+                    amount_nano=amount,
+                    row=self.row,
+                    on_crash=self._till.on_crash,
+                )
+            )
+        except StoreUnavailable:
+            self._free(amount)
+            raise
+        self.open = True
+        return output_tokens
+
+    async def _reserve_slowly(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
+        account_id = self._key.account_id
+        amount = self.price_of(input_tokens, output_tokens)
+        try:
+            await self._till.credit.reserve(account_id, amount)
+        except InsufficientBalance as refusal:
+            covered = self._affordable(refusal.available_nano or 0, input_tokens, output_tokens)
+            if not may_cut or covered < MIN_CUT_TOKENS:
+                if covered > 0:
+                    refusal.message += f" Credit covers {covered} output tokens."
+                raise
+            amount = self.price_of(input_tokens, covered)
+            await self._till.credit.reserve(account_id, amount)
+            return amount, covered
+        return amount, output_tokens
+
+    def _affordable(self, available_nano: int, input_tokens: int, output_tokens: int) -> int:
+        """Return the most output tokens, up to what was asked, that the available credit covers."""
+        low, high = 0, output_tokens
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.price_of(input_tokens, middle) <= available_nano:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    async def extend_by(self, output_tokens: int) -> None:
+        """Hold money for more output of a running stream.
+
+        Raises:
+            InsufficientBalance: there is no more.
+            StoreUnavailable: nobody answered; the stream runs on.
+        """
+        if not self.prepaid or self.settled:
+            return
+        amount = self.price_of(0, output_tokens)
+        account_id = self._key.account_id
+        if not self._till.credit.try_reserve(account_id, amount):
+            await self._till.credit.reserve(account_id, amount)
+        if self.settled:  # the stream ended meanwhile
+            self._free(amount)
+            return
+        self.reserved_nano += amount
+        try:
+            self._till.journal.append(
+                Extended(request_id=self.row.request_id, account_id=account_id, amount_nano=amount)
+            )
+        except StoreUnavailable:
+            self.reserved_nano -= amount
+            self._free(amount)
+            raise
+
+    def checkpoint_finished(self, usage: Usage, source: UsageSource) -> None:
+        """Journal that the finish leaves before usage has come: a crash from here on settles this as complete.
+
+        Raises:
+            StoreUnavailable: the journal takes nothing, so the finish must not leave.
+        """
+        list_cost, odd = charge(self._price, usage)
+        row = msgspec.structs.replace(
+            self.row,
+            usage=usage,
+            usage_source=source,
+            usage_odd=odd,
+            list_cost_nano_usd=list_cost,
+            cost_nano_usd=min(list_cost, self.reserved_nano) if self.prepaid else list_cost,
+        )
+        self._till.journal.append(Checkpoint(request_id=self.row.request_id, row=row, finished=True))
+
+    def lost_attempt(self, attempt: int, provider: str, provider_model: str, at: float, reason: str) -> None:
+        """Note for the operator that an attempt may have cost something that nobody pays for."""
+        try:
+            self._till.journal.append(
+                ProviderCost(
+                    request_id=self.row.request_id,
+                    attempt=attempt,
+                    provider=provider,
+                    provider_model=provider_model,
+                    at=at,
+                    reason=reason,
+                )
+            )
+        except StoreUnavailable:
+            return  # it carries no charge: the settlement, which has a place of its own, matters more
+
+    async def settle(self, usage: Usage, source: UsageSource) -> UsageRow:
+        """Charge for what was used and journal it, once; the row says what was charged and what credit did not reach.
+
+        Raises:
+            StoreUnavailable: the journal takes nothing; what would complete the answer must not leave.
+        """
+        if self.settled:
+            raise AssertionError("a request is settled once")
+        self.settled = True
+        row = self.row
+        list_cost, row.usage_odd = charge(self._price, usage)
+        row.usage, row.usage_source = usage, source
+        row.list_cost_nano_usd = row.cost_nano_usd = list_cost
+        account_id = self._key.account_id
+        if self.prepaid:
+            missing = list_cost - self.reserved_nano
+            if missing > 0:
+                self.reserved_nano += await self._till.credit.cover(account_id, missing)
+                row.cost_nano_usd = min(list_cost, self.reserved_nano)
+                row.shortfall_nano_usd = list_cost - row.cost_nano_usd
+        record = Settled(request_id=row.request_id, account_id=account_id, row=row)
+        if self._till.synced:
+            await self._till.journal.append_synced(record)
+        else:
+            self._till.journal.append(record)
+        if self.prepaid:
+            self._till.credit.settle(account_id, self.reserved_nano, row.cost_nano_usd)
+        self._till.link.wake()
+        return row
+
+    def _free(self, amount: int) -> None:
+        if amount:
+            self._till.credit.settle(self._key.account_id, amount, 0)

@@ -1,0 +1,107 @@
+"""Where and how one provider is asked in one format: address, path, credentials, ready header lines.
+
+Made once per provider, format and model, not per request. What a request adds is its length and its body.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from urllib.parse import quote, urlencode, urlsplit
+
+from sluicegate import __version__
+from sluicegate.errors import ConfigError
+from sluicegate.messages import Format
+from sluicegate.routing.catalog import Provider
+from sluicegate.server.dialing import Origin
+
+_AUTH_BY_FORMAT: Mapping[str, str] = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
+_AUTH_LINES: Mapping[str, str] = {
+    "bearer": "authorization: Bearer {}\r\n",
+    "x-api-key": "x-api-key: {}\r\n",
+    "x-goog-api-key": "x-goog-api-key: {}\r\n",
+    "api-key": "api-key: {}\r\n",
+}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Target:
+    """One provider, format and model: everything about its requests that does not change."""
+
+    def __init__(self, provider: Provider, format: Format, model: str) -> None:
+        """Work out the address.
+
+        Raises:
+            ConfigError: the provider's URL has no host.
+        """
+        self.provider = provider
+        self.format = format
+        self.model = model
+        url = urlsplit(self._url())
+        if url.hostname is None or url.scheme not in _DEFAULT_PORTS:
+            raise ConfigError(f"providers.{provider.name}: not an http or https URL")
+        self.origin = Origin(
+            url.scheme,
+            url.hostname,
+            url.port or _DEFAULT_PORTS[url.scheme],
+            provider.proxy,
+            provider.tls,
+            provider.max_connections,
+        )
+        query = "&".join(part for part in (url.query, urlencode(provider.query)) if part)
+        self._path = (url.path or "/") + (f"?{query}" if query else "")
+        self._host = (
+            url.hostname if url.port in (None, _DEFAULT_PORTS[url.scheme]) else f"{url.hostname}:{url.port}"
+        )
+        if ":" in url.hostname:
+            self._host = self._host.replace(url.hostname, f"[{url.hostname}]", 1)
+        self._next_key = 0
+
+    def _url(self) -> str:
+        provider = self.provider
+        base = provider.urls.get(self.format, provider.base_url).rstrip("/")
+        template = provider.paths.get(self.format)
+        if template is not None:
+            return base + template.replace("{model}", quote(self.model, safe="/:@"))
+        if self.format == "chat":
+            return base + "/chat/completions"
+        return base + "/" + self.format
+
+    @cached_property
+    def _heads(self) -> list[bytes]:
+        """The request's head up to its length, one for each of the provider's keys."""
+        provider = self.provider
+        auth = provider.auth or _AUTH_BY_FORMAT.get(self.format, "bearer")
+        line = _AUTH_LINES.get(auth)
+        credentials = [line.format(key) for key in provider.api_keys] if line is not None else []
+        fixed = "".join(f"{name.lower()}: {value}\r\n" for name, value in provider.headers.items())
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nhost: {self._host}\r\nuser-agent: sluicegate/{__version__}\r\n"
+            "content-type: application/json\r\naccept-encoding: identity\r\n"
+        )
+        return [(head + credential + fixed).encode() for credential in credentials or [""]]
+
+    def head(self, body_bytes: int, *, stream: bool) -> bytes:
+        """Return a request's head; the provider's keys take turns."""
+        heads = self._heads
+        self._next_key = (self._next_key + 1) % len(heads)
+        accept = b"text/event-stream" if stream else b"application/json"
+        return heads[self._next_key] + b"accept: %b\r\ncontent-length: %d\r\n\r\n" % (accept, body_bytes)
+
+
+class Targets:
+    """All targets asked for so far; a new catalogue starts with new ones."""
+
+    MAX = 10_000
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        self._providers = providers
+        self._targets: dict[tuple[str, Format, str], Target] = {}
+
+    def get(self, provider: str, format: Format, model: str) -> Target:
+        """Return the target of one provider's model."""
+        key = (provider, format, model)
+        target = self._targets.get(key)
+        if target is None:
+            if len(self._targets) >= self.MAX:
+                self._targets.clear()
+            target = self._targets[key] = Target(self._providers[provider], format, model)
+        return target

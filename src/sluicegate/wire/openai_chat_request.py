@@ -1,0 +1,262 @@
+"""A Chat Completions request read by its edges: what routing and metering need, and the body a provider gets.
+
+The body is never rebuilt: what has to change (the model, options that are ours, a token limit) is edited at its offset.
+Source: wire formats page `chat-completions.md`.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from sluicegate.errors import BadRequest, DecodeError
+from sluicegate.wire import json_edit
+from sluicegate.wire.json_edit import Edit, Member
+
+READ_KEYS = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "models",
+        "fallbacks",
+        "prompt",
+        "user",
+        "metadata",
+        "prompt_cache_key",
+        "service_tier",
+    }
+)
+"""Top-level keys that the gate reads: a duplicate would let one value be priced and another be served."""
+MESSAGE_TOKENS = 16
+BYTES_PER_TOKEN = 3
+MEDIA_TOKENS = 1600
+MEDIA_BYTES_PER_TOKEN = 40
+_MEDIA_SCAN_BYTES = 16_384
+_BASE64 = re.compile(rb"(?:;base64,|\"data\"\s*:\s*\")([A-Za-z0-9+/=_\-]{64,})")
+_MEDIA_URL = re.compile(rb"\"url\"\s*:\s*\"https?://")
+MAX_CHOICES = 128
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: str
+
+
+_decode_messages = msgspec.json.Decoder(list[_Message]).decode
+
+
+class ChatRequest:
+    """One request as the client sent it. Offsets are into `body`."""
+
+    __slots__ = (
+        "_members",
+        "body",
+        "choices",
+        "include_usage",
+        "input_estimate",
+        "max_output_key",
+        "max_output_tokens",
+        "model",
+        "stream",
+    )
+
+    def __init__(self, body: bytes) -> None:
+        """Read a body.
+
+        Raises:
+            BadRequest: what is wrong, and `param` says where.
+        """
+        self.body = body
+        self._members = read_members(body)
+        self.model = self._text("model")
+        self.stream = self._flag("stream")
+        self.choices = self._number("n", 1, MAX_CHOICES) or 1
+        self.max_output_key = "max_completion_tokens"
+        self.max_output_tokens = self._number("max_completion_tokens", 1)
+        legacy = self._number("max_tokens", 1)
+        if self.max_output_tokens is None and legacy is not None:
+            self.max_output_key, self.max_output_tokens = "max_tokens", legacy
+        self.include_usage = self._read_stream_options()
+        self.input_estimate = estimate_input(body, self._count_messages())
+
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        member = self._members.get(key)
+        return None if member is None else self.body[member.start : member.end]
+
+    def upstream_body(
+        self,
+        model: str,
+        *,
+        ask_usage: bool,
+        drop: tuple[str, ...] = (),
+        max_output_tokens: int | None = None,
+    ) -> bytes:
+        """Return the body for a provider.
+
+        Args:
+            model: the provider's id.
+            ask_usage: the provider takes `stream_options.include_usage`, and the request is streamed.
+            drop: top-level fields it must not see.
+            max_output_tokens: the limit to send instead of the client's, or None.
+        """
+        body = self.body
+        wanted = {"model": json_edit.dumps(model)}
+        edits: list[Edit] = []
+        options = self.value("stream_options")
+        if ask_usage:
+            if options in (None, b"null"):
+                wanted["stream_options"] = b'{"include_usage":true}'
+            else:
+                start = self._members["stream_options"].start
+                edits += json_edit.settings(body, start, {"include_usage": b"true"})
+        if max_output_tokens is not None:
+            wanted[self.max_output_key] = b"%d" % max_output_tokens
+        for key in list(wanted):
+            member = self._members.get(key)
+            if member is not None:
+                edits.append(Edit(member.start, member.end, wanted.pop(key)))
+        if wanted:
+            added = b",".join(b'"' + key.encode() + b'":' + value for key, value in wanted.items())
+            edits.append(json_edit.insertion(body, body.rindex(b"}") + 1, added))
+        body = json_edit.splice(body, edits)
+        for key in ("continuous_usage_stats",) if options and b"continuous_usage_stats" in options else ():
+            body = _without_option(body, key)
+        if not ask_usage and options is not None:
+            body = json_edit.without(body, "stream_options")
+        for key in drop:
+            if key in self._members:
+                body = json_edit.without(body, key)
+        return body
+
+    def _text(self, key: str) -> str:
+        value = self._value(key)
+        if value is None:
+            raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
+        if not isinstance(value, str):
+            raise BadRequest(f"Invalid type for '{key}': expected a string.", param=key)
+        if not value:
+            raise BadRequest(f"Invalid '{key}': must not be empty.", param=key)
+        return value
+
+    def _flag(self, key: str) -> bool:
+        value = self._value(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise BadRequest(f"Invalid type for '{key}': expected a boolean.", param=key)
+        return value
+
+    def _number(self, key: str, low: int, high: int = 2**31) -> int | None:
+        value = self._value(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadRequest(f"Invalid type for '{key}': expected an integer.", param=key)
+        if not low <= value <= high:
+            raise BadRequest(f"Invalid '{key}': must be between {low} and {high}.", param=key)
+        return value
+
+    def _value(self, key: str) -> Any:
+        raw = self.value(key)
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def _read_stream_options(self) -> bool:
+        raw = self.value("stream_options")
+        if raw is None or raw == b"null":
+            return False
+        if not raw.startswith(b"{"):
+            raise BadRequest("Invalid type for 'stream_options': expected an object.", param="stream_options")
+        if not self.stream:
+            raise BadRequest(
+                "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+                param="stream_options",
+            )
+        options: dict[str, Any] = {}
+        for member in json_edit.members(raw):
+            if member.key in options:
+                raise BadRequest(f"Duplicate key '{member.key}'.", param=f"stream_options.{member.key}")
+            options[member.key] = msgspec.json.decode(raw[member.start : member.end])
+        wants = False
+        for key in ("include_usage", "continuous_usage_stats"):
+            value = options.get(key)
+            if value is not None and not isinstance(value, bool):
+                raise BadRequest(
+                    f"Invalid type for 'stream_options.{key}': expected a boolean.",
+                    param=f"stream_options.{key}",
+                )
+            wants |= bool(value)
+        return wants
+
+    def _count_messages(self) -> int:
+        raw = self.value("messages")
+        if raw is None:
+            raise BadRequest("Missing required parameter: 'messages'.", param="messages")
+        if not raw.startswith(b"["):
+            raise BadRequest("Invalid type for 'messages': expected an array of objects.", param="messages")
+        try:
+            messages = _decode_messages(raw)
+        except msgspec.ValidationError as error:
+            path = re.search(r"`\$((?:\[\d+\]|\[\.\.\.\]|\.\w+)*)`", str(error))
+            where = "messages" + (path[1] if path else "")
+            if "missing required field" in str(error):
+                raise BadRequest("Missing required parameter: 'role' of a message.", param=where) from None
+            raise BadRequest(f"Invalid type for '{where}'.", param=where) from None
+        if not messages:
+            raise BadRequest("Invalid 'messages': must not be empty.", param="messages")
+        return len(messages)
+
+
+def read_members(body: bytes) -> dict[str, Member]:
+    """Read a request's top level, strictly: UTF-8, whole characters, no duplicate of a key that the gate reads.
+
+    Raises:
+        BadRequest: what is wrong, with the byte offset where one can be told.
+    """
+    try:
+        members = json_edit.members(body)
+    except DecodeError as error:
+        raise BadRequest(f"The request body is not valid: {error.message}.") from None
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"The request body is not UTF-8 (at byte {error.start}).") from None
+    if b"\\u" in body:
+        at = json_edit.lone_surrogate(body)
+        if at is not None:
+            raise BadRequest(f"The request body holds half a surrogate pair (at byte {at}).")
+    found: dict[str, Member] = {}
+    for member in members:
+        if member.key in found and member.key in READ_KEYS:
+            raise BadRequest(f"Duplicate key '{member.key}' (at byte {member.key_at}).", param=member.key)
+        found[member.key] = member
+    return found
+
+
+def estimate_input(body: bytes, messages: int) -> int:
+    """Estimate the tokens of a request from above, without a tokenizer: bytes / 3, media by their size or kind."""
+    size = len(body)
+    media = 0
+    if size > _MEDIA_SCAN_BYTES:
+        for match in _BASE64.finditer(body):
+            encoded = match.end(1) - match.start(1)
+            size -= encoded
+            image = b"image/" in body[max(0, match.start(1) - 96) : match.start(1)]
+            media += MEDIA_TOKENS if image else max(1, encoded * 3 // 4 // MEDIA_BYTES_PER_TOKEN)
+    if b"http" in body:
+        media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
+    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages + media
+
+
+def _without_option(body: bytes, key: str) -> bytes:
+    for member in json_edit.members(body):
+        if member.key == "stream_options":
+            for option in json_edit.inner_members(body, member.start):
+                if option.key == key:
+                    return json_edit.splice(body, [json_edit.removal(body, option)])
+    return body

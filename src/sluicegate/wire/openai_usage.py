@@ -1,0 +1,79 @@
+"""Usage as the chat and completions formats spell it, read and written. Source: wire formats page `usage.md`."""
+
+from typing import Any
+
+import msgspec
+
+from sluicegate.messages import Usage
+
+
+def count(value: object) -> int | None:
+    """Accept a count a provider may have written: a non-negative integer, also as a float without fraction."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+        return value
+    return None
+
+
+def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
+    """Read a usage object; None where it holds no count that can be used."""
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    prompt = value.get("prompt_tokens_details")
+    completion = value.get("completion_tokens_details")
+    prompt = prompt if isinstance(prompt, dict) else {}
+    completion = completion if isinstance(completion, dict) else {}
+    usage = Usage(
+        input_tokens=count(value.get("prompt_tokens")),
+        output_tokens=count(value.get("completion_tokens")),
+        cache_read_tokens=count(prompt.get("cached_tokens")),
+        cache_write_tokens=count(prompt.get("cache_write_tokens")),
+        input_audio_tokens=count(prompt.get("audio_tokens")),
+        input_image_tokens=count(prompt.get("image_tokens")),
+        reasoning_tokens=count(completion.get("reasoning_tokens")),
+        output_audio_tokens=count(completion.get("audio_tokens")),
+        prediction_accepted_tokens=count(completion.get("accepted_prediction_tokens")),
+        prediction_rejected_tokens=count(completion.get("rejected_prediction_tokens")),
+    )
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    return usage
+
+
+def write_usage(usage: Usage) -> bytes:
+    """Write a usage object; details only where they are known."""
+    value: dict[str, Any] = {
+        "prompt_tokens": usage.input_tokens or 0,
+        "completion_tokens": usage.output_tokens or 0,
+        "total_tokens": (usage.input_tokens or 0) + (usage.output_tokens or 0),
+    }
+    prompt = {
+        "cached_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "audio_tokens": usage.input_audio_tokens,
+    }
+    completion = {
+        "reasoning_tokens": usage.reasoning_tokens,
+        "audio_tokens": usage.output_audio_tokens,
+        "accepted_prediction_tokens": usage.prediction_accepted_tokens,
+        "rejected_prediction_tokens": usage.prediction_rejected_tokens,
+    }
+    for name, details in (("prompt_tokens_details", prompt), ("completion_tokens_details", completion)):
+        known = {key: tokens for key, tokens in details.items() if tokens is not None}
+        if known:
+            value[name] = known
+    return msgspec.json.encode(value)
+
+
+def with_members(object_json: bytes, members: bytes) -> bytes:
+    """Add ready members at the end of a JSON object's text."""
+    if not members:
+        return object_json
+    body = object_json.rstrip()[:-1]
+    joint = b"" if body.rstrip().endswith(b"{") else b","
+    return body + joint + members + b"}"

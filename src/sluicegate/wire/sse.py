@@ -1,0 +1,159 @@
+"""Event-stream framing: bytes to events, by the WHATWG rules, at any cut.
+
+It knows fields, line ends (LF, CRLF, CR), comments, multi-line data and the byte order mark; it knows no wire format
+and no JSON. Payloads that are blank, or that begin with a colon (a comment that some gateway wrapped as data), are
+dropped. Source: WHATWG HTML, server-sent events, section 9.2.6.
+"""
+
+import re
+from typing import NamedTuple
+
+from sluicegate.errors import DecodeError
+
+MAX_EVENT_BYTES = 16_777_216
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Event(NamedTuple):
+    """One event: its name (empty where it has none) and its data, lines joined by LF."""
+
+    name: bytes
+    data: bytes
+
+
+class EventReader:
+    """Cuts a byte stream into events.
+
+    Invariant: the events do not depend on where the bytes were cut, and the work is linear in the bytes.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_held", "_lines", "_max", "_name", "_size", "_started")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._lines: list[bytes] = []
+        """Pieces of the line that is not ended yet."""
+        self._size = 0
+        """Bytes held for the event that is not ended yet."""
+        self._data: list[bytes] = []
+        self._name = b""
+        self._after_cr = False
+        self._started = False
+        self._held = b""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Take the next bytes and return the events they complete.
+
+        Raises:
+            DecodeError: an event, or a line, is longer than the limit.
+        """
+        if self._started and not self._size and not self._after_cr:
+            events = _plain(data)
+            if events is not None:
+                return events
+        elif not self._started:
+            data = self._held + data
+            if len(data) < 3 and _BOM.startswith(data):
+                self._held = data
+                return []
+            self._started = True
+            self._held = b""
+            if data.startswith(_BOM):
+                data = data[3:]
+            if not data:
+                return []
+            events = _plain(data)
+            if events is not None:
+                return events
+        return self._feed_lines(data)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the bytes so far ended exactly at an event's end."""
+        return self._started and not self._size and not self._after_cr
+
+    def finish(self) -> list[Event]:
+        """Return the event that the end of the stream left without its blank line, if there is one.
+
+        Whether it is whole only its format can tell: the standard drops it, and so must the caller if it is not JSON.
+        """
+        self._started = True
+        if self._held:
+            self._lines.append(self._held)
+        line = b"".join(self._lines)
+        self._lines = []
+        if line:
+            self._take_line(line)
+        return self._dispatch()
+
+    def _feed_lines(self, data: bytes) -> list[Event]:
+        if self._after_cr:
+            self._after_cr = False
+            if data.startswith(b"\n"):
+                data = data[1:]
+        if b"\r" in data:
+            lines = _LINE_END.split(data)
+            self._after_cr = data.endswith(b"\r")
+        else:
+            lines = data.split(b"\n")
+        rest = lines.pop()
+        events: list[Event] = []
+        for line in lines:
+            if self._lines:
+                self._lines.append(line)
+                line = b"".join(self._lines)
+                self._lines = []
+            if line:
+                self._size += len(line)
+                if self._size > self._max:
+                    raise DecodeError("sse", None, f"an event is longer than {self._max} bytes")
+                self._take_line(line)
+            else:
+                events += self._dispatch()
+        if rest:
+            self._lines.append(rest)
+            self._size += len(rest)
+            if self._size > self._max:
+                raise DecodeError("sse", None, f"an event is longer than {self._max} bytes")
+        return events
+
+    def _take_line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line.startswith(b"event:"):
+            self._name = line[7:] if line[6:7] == b" " else line[6:]
+        elif line == b"data":
+            self._data.append(b"")
+
+    def _dispatch(self) -> list[Event]:
+        data = b"\n".join(self._data)
+        name = self._name
+        self._data = []
+        self._name = b""
+        self._size = 0
+        stripped = data.strip()
+        if not stripped or stripped.startswith(b":"):
+            return []
+        return [Event(name, data)]
+
+
+def _plain(data: bytes) -> list[Event] | None:
+    """Read whole events of one `data: ` line each, which is what nearly every read holds; None for all else."""
+    if data[:7] != b"data: {" or data[-3:] != b"}\n\n" or b"\r" in data:
+        return None
+    lines = data.count(b"\n")
+    if lines == 2:
+        return [Event(b"", data[6:-2])]
+    pieces = data[6:-2].split(b"\n\ndata: ")
+    if lines != 2 * len(pieces):
+        return None
+    for piece in pieces:
+        if piece[:1] != b"{":
+            return None
+    return [Event(b"", piece) for piece in pieces]
+
+
+def frame(payload: bytes) -> bytes:
+    """Write one nameless event in the narrow form that every SDK reads: `data: `, the payload, a blank line."""
+    return b"data: " + payload + b"\n\n"
