@@ -237,7 +237,7 @@ async def test_a_debit_by_hand_takes_free_credit_only_and_calls_idle_leases_back
         assert await world.bank.hold("acme", 999_000)
         with pytest.raises(InsufficientBalance):
             await world.credits[2].reserve("acme", 1)
-        world.book.adjust("acme", -999_000)
+        world.book.set_balance("acme", 1_000)
         world.book.release("acme", 999_000)
         assert world.book.free("acme") == 0
 

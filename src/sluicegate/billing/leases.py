@@ -110,17 +110,16 @@ class LeaseBook:
         if worker is not None:
             self._add(account_id, worker, -min(charged_nano, account.leased_by.get(worker, 0)))
 
-    def adjust(self, account_id: str, amount_nano: int) -> None:
-        """Follow a movement by hand that the store has committed: a new account, a top-up, a debit.
+    def set_balance(self, account_id: str, balance_nano: int) -> None:
+        """Take over a balance that was moved by hand in the store: a new account, a top-up, a debit.
 
-        By the amount, not to the balance: charges that the store committed since may already be in the book,
-        or not.
+        Every charge that the store has committed must be in the book, and no other.
         """
         account = self._accounts.get(account_id)
         if account is None:
-            self._accounts[account_id] = _Account(amount_nano)
+            self._accounts[account_id] = _Account(balance_nano)
         else:
-            account.balance += amount_nano
+            account.balance = balance_nano
 
     def hold(self, account_id: str, amount_nano: int) -> bool:
         """Keep free credit from being leased while a debit by hand is under way; False where there is not

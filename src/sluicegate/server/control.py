@@ -10,7 +10,7 @@ What the questions mean for credit stands in `credit.py` (worker) and `bank.py` 
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -265,7 +265,7 @@ class Channel(asyncio.Protocol, Generic[Message]):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods, not by its class
         # The peer reads or is killed within seconds, so what waits to be written needs no bound here.
         transport.set_write_buffer_limits(high=MAX_FRAME_BYTES)
         self._transport = transport

@@ -68,7 +68,9 @@ async def open_listeners(address: Address, slots: int, environment: Mapping[str,
     opened: list[Slot] = []
     try:
         for _ in range(slots):
-            opened.append(tuple(_listening(family, where, shared=True) for family, where in families))
+            opened.append(
+                tuple(_open(family, where, shared=True, listening=True) for family, where in families)
+            )
     except OSError as error:
         for slot in opened:
             for sock in slot:
@@ -77,20 +79,29 @@ async def open_listeners(address: Address, slots: int, environment: Mapping[str,
     return Listeners(opened, Address(address.host, port), False)
 
 
-async def open_exclusively(address: Address, wait_s: float = TAKEN_WAIT_S) -> Slot:
+async def check_port(address: Address) -> None:
+    """See that nobody listens on an address, without opening it to clients; waits a while for one that is
+    taken.
+
+    Raises:
+        ConfigError: the port stays taken, or there is no such address.
+    """
+    for sock in await _open_when_free(address, TAKEN_WAIT_S, listening=False):
+        sock.close()
+
+
+async def open_exclusively(address: Address) -> Slot:
     """Open sockets that share their port with nobody; waits a while for one that is taken.
 
     Raises:
         ConfigError: the port stays taken, or there is no such address.
     """
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return _open_all(_resolve(address))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
-                raise _refused(address, error) from error
-        await asyncio.sleep(0.05)
+    return await _open_when_free(address, TAKEN_WAIT_S, listening=True)
+
+
+def inherits_socket(environment: Mapping[str, str]) -> bool:
+    """Whether the service manager opened a socket for this process."""
+    return environment.get("LISTEN_PID") == str(os.getpid()) and environment.get("LISTEN_FDS", "0") != "0"
 
 
 def inherited_socket(environment: Mapping[str, str]) -> socket.socket | None:
@@ -99,11 +110,9 @@ def inherited_socket(environment: Mapping[str, str]) -> socket.socket | None:
     Raises:
         ConfigError: it passed more than one, or something else than a listening socket.
     """
-    if environment.get("LISTEN_PID") != str(os.getpid()):
+    if not inherits_socket(environment):
         return None
-    count = environment.get("LISTEN_FDS", "0")
-    if count == "0":
-        return None
+    count = environment["LISTEN_FDS"]
     if count != "1":
         raise ConfigError(f"the service manager passed {count} sockets; one is expected")
     sock = socket.socket(fileno=_FIRST_INHERITED_FD)
@@ -114,6 +123,17 @@ def inherited_socket(environment: Mapping[str, str]) -> socket.socket | None:
     return sock
 
 
+async def _open_when_free(address: Address, wait_s: float, *, listening: bool) -> Slot:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return _open_all(_resolve(address), listening)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise _refused(address, error) from error
+        await asyncio.sleep(0.05)
+
+
 def _resolve(address: Address) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     found = socket.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -121,13 +141,13 @@ def _resolve(address: Address) -> list[tuple[socket.AddressFamily, tuple[str, in
     return [(family, where) for family, _, _, _, where in dict.fromkeys(found)]  # type: ignore[misc]
 
 
-def _open_all(wheres: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> Slot:
+def _open_all(wheres: list[tuple[socket.AddressFamily, tuple[str, int]]], listening: bool) -> Slot:
     opened: list[socket.socket] = []
     try:
         for family, where in wheres:
             port = where[1] or (opened[0].getsockname()[1] if opened else 0)
             try:
-                opened.append(_listening(family, (where[0], port, *where[2:]), shared=False))
+                opened.append(_open(family, (where[0], port, *where[2:]), shared=False, listening=listening))
             except OSError as error:
                 # A name may stand for an address of a family that this machine does not have.
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL) or len(wheres) == 1:
@@ -141,7 +161,9 @@ def _open_all(wheres: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> Slo
     return tuple(opened)
 
 
-def _listening(family: socket.AddressFamily, where: tuple[object, ...], *, shared: bool) -> socket.socket:
+def _open(
+    family: socket.AddressFamily, where: tuple[object, ...], *, shared: bool, listening: bool
+) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,7 +172,8 @@ def _listening(family: socket.AddressFamily, where: tuple[object, ...], *, share
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(where)
-        sock.listen(BACKLOG)
+        if listening:
+            sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError:
         sock.close()

@@ -52,11 +52,11 @@ class WorkerApp(Protocol):
         """Begin to accept."""
         ...
 
-    async def adopt(self, listening: list[Listening]) -> None:
+    async def adopt(self, slot: int, listening: list[Listening]) -> None:
         """Accept from another slot's sockets too."""
         ...
 
-    def release(self, listening: list[Listening]) -> None:
+    def release(self, slot: int) -> None:
         """Accept no more from another slot's sockets; its connections that are here stay."""
         ...
 
@@ -69,11 +69,11 @@ class WorkerApp(Protocol):
         ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests, and return when the running ones have ended or been ended at the limit."""
-        ...
+        """Refuse new requests, and return when the running ones have ended.
 
-    async def abandon(self) -> None:
-        """Accept nothing more, and end every stream with its format's error, settled by `on_error`."""
+        What still runs at the limit is ended with its format's error and settled by `on_error`. Cancelled and
+        called again where the time is shortened; 0 ends everything now.
+        """
         ...
 
     def close(self) -> None:
@@ -165,7 +165,8 @@ class Worker:
         return journal, app
 
     def _listening(self, slot: int) -> list[Listening]:
-        return [(sock, self._tls) for sock in self._slots[slot]]
+        # Copies, as who stops accepting from a socket closes it, and another slot's may be adopted again.
+        return [(sock.dup(), self._tls) for sock in self._slots[slot]]
 
     async def _serve(self, link: SupervisorLink, app: WorkerApp) -> int:
         """Return when the worker has drained, or lost its supervisor and ended its streams."""
@@ -191,7 +192,7 @@ class Worker:
         log(SUPERVISOR_LOST)
         try:
             async with asyncio.timeout(ORPHAN_S):
-                await app.abandon()
+                await app.drain(0)
         except TimeoutError:
             pass  # what is still open is cut; recovery settles it
         return SUPERVISOR_GONE
@@ -226,9 +227,9 @@ class Worker:
         while True:
             order = await self._orders.get()
             if isinstance(order, Adopt):
-                await app.adopt(self._listening(order.slot))
+                await app.adopt(order.slot, self._listening(order.slot))
             else:
-                app.release(self._listening(order.slot))
+                app.release(order.slot)
 
 
 def run_worker(arguments: list[str], make_app: MakeApp) -> int:

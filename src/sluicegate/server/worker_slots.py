@@ -11,7 +11,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ COUNTERS_S = 1.0
 BACKOFF_S = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Waits before a slot's next worker, by the number that died young one after the other."""
 YOUNG_S = 2.0
+
+
+WORKER_COMMAND = (sys.executable, "-m", "sluicegate.server.worker")
 
 
 class WorkerNumbers:
@@ -125,6 +128,7 @@ class WorkerSlots:
         on_death: Callable[[WorkerProcess], None],
         store_answers: Callable[[], bool],
         tally: Tally,
+        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         """Prepare the slots.
 
@@ -141,6 +145,7 @@ class WorkerSlots:
         self._on_death = on_death
         self._store_answers = store_answers
         self._tally = tally
+        self._command = command
         self._loop = asyncio.get_running_loop()
         self._workers: dict[int, WorkerProcess] = {}
         self._adopters: dict[int, WorkerProcess] = {}
@@ -252,9 +257,7 @@ class WorkerSlots:
         listening = [[sock.fileno() for sock in socks] for socks in self._listeners.slots]
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "sluicegate.server.worker",
+                *self._command,
                 "--number",
                 str(number),
                 "--slot",

@@ -1,0 +1,42 @@
+"""Runs a supervisor on settings in a file (msgpack), with stand-in workers; tells its addresses in one line of JSON."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from sluicegate.errors import SluicegateError
+from sluicegate.server.listeners import Address
+from sluicegate.server.supervisor import Supervisor, SupervisorSettings
+from sluicegate.server.telemetry import start_logging
+
+STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
+
+
+def main() -> int:
+    start_logging("supervisor")
+    file = Path(sys.argv[1])
+
+    def load() -> SupervisorSettings:
+        return msgspec.msgpack.decode(file.read_bytes(), type=SupervisorSettings)
+
+    def serving(clients: Address, admin: Address) -> None:
+        print(json.dumps({"clients": list(clients), "admin": list(admin)}), flush=True)
+
+    async def run() -> None:
+        await Supervisor(load(), load, worker_command=STAND_IN, on_serving=serving).run()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
+    except SluicegateError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

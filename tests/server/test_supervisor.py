@@ -1,0 +1,256 @@
+"""Real processes: workers and supervisors are killed, ports and stores are taken (design.md §2, §3, §4)."""
+
+import concurrent.futures
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.server.supervisor_world import (
+    RUN,
+    alive,
+    configured_key,
+    eventually,
+    http_get,
+    running,
+    settings,
+)
+
+SPEND = "/spend?account=acme&reserve={reserve}&charge={charge}&hold_ms={hold_ms}"
+
+
+def spend(reserve: int, charge: int, hold_ms: int = 0) -> str:
+    return SPEND.format(reserve=reserve, charge=charge, hold_ms=hold_ms)
+
+
+def test_a_request_is_charged_and_its_row_is_there_in_half_a_second(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        assert gate.get(spend(100, 30))[0] == 200
+        eventually(lambda: gate.rows(), 0.5)
+        assert gate.balance("acme") == 970
+        assert gate.stop() == 0
+        assert not (tmp_path / "journal" / "control.sock").exists()
+        assert list((tmp_path / "journal").glob("*.journal")) == []
+
+
+def test_x6_a_killed_worker_is_replaced_and_its_lease_comes_free(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            lost = threads.submit(gate.get, spend(900, 900, -1))
+            eventually(lambda: gate.get(spend(500, 0))[0] == 402)
+            (worker,) = gate.workers()
+            os.kill(worker["pid"], signal.SIGKILL)
+            with pytest.raises(OSError, match=r"reset|closed|Remote"):
+                lost.result()
+        assert eventually(lambda: gate.get(spend(1_000, 10))[0] == 200)
+        (successor,) = gate.workers()
+        assert successor["number"] > worker["number"]
+        eventually(lambda: gate.balance("acme") == 990)
+        assert ("interrupted", 0) in [(status, cost) for _, status, cost in gate.rows()]
+
+
+def test_while_a_slot_has_no_worker_another_accepts_for_it(tmp_path: Path) -> None:
+    """Connections queued on the dead worker's socket are answered, not reset."""
+    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
+        gate.wait_serving()
+        victim, other = gate.workers()
+        os.kill(victim["pid"], signal.SIGSTOP)
+        clients = []
+        for _ in range(40):
+            client = socket.create_connection(gate.clients)
+            client.sendall(b"GET /who HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.settimeout(10)
+            clients.append(client)
+        os.kill(victim["pid"], signal.SIGKILL)
+        answers = []
+        for client in clients:
+            with client:
+                answers.append(client.recv(1000))
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+        eventually(lambda: len(gate.workers()) == 2)
+        served = {gate.get("/who")[1]["number"] for _ in range(100)}
+        assert victim["number"] not in served
+        assert len(served) == 2
+
+
+def test_a_silent_worker_is_killed_and_replaced(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        (worker,) = gate.workers()
+        os.kill(worker["pid"], signal.SIGSTOP)
+        stopped = time.monotonic()
+        eventually(lambda: [w for w in gate.workers() if w["number"] != worker["number"]], 10)
+        assert 4 < time.monotonic() - stopped < 9
+        assert not alive(worker["pid"])
+
+
+def test_a_worker_that_sends_nonsense_is_replaced_and_the_supervisor_lives(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        (worker,) = gate.workers()
+        gate.get("/confuse")
+        eventually(lambda: [w for w in gate.workers() if w["number"] != worker["number"]])
+        assert gate.get(spend(10, 0))[0] == 200
+
+
+def test_x6_when_the_supervisor_is_killed_its_workers_end_and_a_new_one_takes_over(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as first:
+        first.wait_serving()
+        assert first.get(spend(100, 40))[0] == 200
+        pids = [worker["pid"] for worker in first.ask("status")["workers"]]
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            ended = threads.submit(first.get, spend(200, 70, -1))
+            eventually(lambda: first.get(spend(900, 0))[0] == 402)
+            first.process.kill()
+            killed = time.monotonic()
+            assert ended.result()[1]["status"] == "interrupted"
+        eventually(lambda: not any(alive(pid) for pid in pids), 2)
+        assert time.monotonic() - killed < 2
+        same_port = settings(tmp_path, workers=2, port=first.clients.port, acme=1_000)
+        with running(tmp_path, same_port) as second:
+            second.wait_serving()
+            assert second.balance("acme") == 890
+            assert second.get(spend(890, 0))[0] == 200
+
+
+def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(tmp_path, settings(tmp_path, port=port)) as gate:
+            assert gate.process.wait(10) == 1
+            lines = gate.log.read_text().splitlines()
+            assert lines == [f"error: port {port} on 127.0.0.1 is taken by another program"]
+
+
+def test_a_second_supervisor_on_the_same_store_is_refused_in_one_line(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1)) as first:
+        first.wait_serving()
+        other = tmp_path / "other"
+        other.mkdir()
+        same_store = msgspec.structs.replace(settings(other), store_url=first.settings.store_url)
+        with running(other, same_store) as second:
+            assert second.process.wait(10) == 1
+            (line,) = second.log.read_text().splitlines()
+            assert f"process {first.process.pid}" in line
+            assert "already serves this store" in line
+        assert first.get("/who")[0] == 200
+
+
+def test_sigterm_drains_and_refuses_new_requests(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            finishing = threads.submit(gate.get, spend(100, 50, 500))
+            eventually(lambda: gate.get(spend(950, 0))[0] == 402)
+            gate.process.send_signal(signal.SIGTERM)
+            eventually(lambda: gate.get("/who")[0] == 503)
+            assert finishing.result()[1]["status"] == "ok"
+        assert gate.process.wait(5) == 0
+        assert gate.balance("acme") == 950
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            cut = threads.submit(gate.get, spend(100, 50, -1))
+            eventually(lambda: gate.get(spend(950, 0))[0] == 402)
+            gate.process.send_signal(signal.SIGINT)
+            eventually(lambda: gate.get("/who")[0] == 503)
+            gate.process.send_signal(signal.SIGINT)
+            assert cut.result()[1]["status"] == "interrupted"
+            assert gate.process.wait(3) == 0
+        assert gate.balance("acme") == 950
+
+
+def test_ctrl_c_for_the_whole_process_group_is_a_drain(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
+        gate.wait_serving()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            finishing = threads.submit(gate.get, spend(100, 50, 300))
+            eventually(lambda: gate.get(spend(950, 0))[0] == 402)
+            os.killpg(gate.process.pid, signal.SIGINT)
+            assert finishing.result()[1]["status"] == "ok"
+        assert gate.process.wait(5) == 0
+        assert "worker_died" not in gate.log.read_text()
+
+
+def test_a_reload_reaches_the_workers_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, acme=1_000)
+    with running(tmp_path, wanted) as gate:
+        gate.wait_serving()
+        assert gate.get("/who")[1]["keys"] == ["first"]
+        server = msgspec.structs.replace(wanted.worker.server, drain_timeout_s=7.0, workers=5)
+        gate.configure(
+            msgspec.structs.replace(
+                wanted,
+                worker=msgspec.structs.replace(wanted.worker, server=server),
+                accounts=settings(tmp_path, acme=1_000, later=50).accounts,
+                keys=(configured_key("second"),),
+            )
+        )
+        gate.process.send_signal(signal.SIGHUP)
+        eventually(lambda: gate.get("/who")[1]["keys"] == ["second"], 1)
+        assert gate.get("/who")[1]["drain_timeout_s"] == 7.0
+        assert "needs_restart=server.workers" in gate.log.read_text()
+        assert gate.get("/spend?account=later&reserve=50&charge=50&hold_ms=0")[0] == 200
+        gate.file.write_bytes(b"\xc1")
+        gate.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "config_refused" in gate.log.read_text())
+        assert gate.get("/who")[1]["keys"] == ["second"]
+
+
+def test_b4_credit_is_not_overspent_by_three_workers(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, workers=3, acme=20_000)) as gate:
+        gate.wait_serving()
+        with concurrent.futures.ThreadPoolExecutor(24) as threads:
+            done = list(threads.map(lambda n: gate.get(spend(100 + n, 100, n % 20))[0], range(300)))
+        paid = done.count(200)
+        assert set(done) == {200, 402}
+        assert 150 <= paid <= 200
+        eventually(lambda: gate.balance("acme") == 20_000 - 100 * paid)
+        left = gate.balance("acme")
+        if left:
+            assert gate.get(spend(left, left))[0] == 200
+            eventually(lambda: gate.balance("acme") == 0)
+
+
+def test_all_workers_accept_from_an_inherited_socket(tmp_path: Path) -> None:
+    """As a service manager passes it: descriptor 3, and the environment names the process."""
+    with socket.create_server(("127.0.0.1", 0)) as inherited:
+        script = f'exec 3<&{inherited.fileno()}; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"'
+        command = ("bash", "-c", script, "-", sys.executable, RUN)
+        wanted = settings(tmp_path, workers=2, port=1, acme=1_000)
+        with running(tmp_path, wanted, command, inherited.fileno()) as gate:
+            gate.wait_serving()
+            assert gate.clients.port == inherited.getsockname()[1]
+            numbers = {gate.get("/who")[1]["number"] for _ in range(200)}
+            assert len(numbers) == 2
+
+
+def test_the_admin_port_tells_health_readiness_and_metrics(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
+        gate.wait_serving()
+        eventually(lambda: http_get(gate.admin, "/healthz") == (200, b"ok\n"))
+        assert http_get(gate.admin, "/readyz") == (200, b"ready\n")
+        for _ in range(5):
+            assert gate.get(spend(100, 30))[0] == 200
+        text = http_get(gate.admin, "/metrics")[1].decode()
+        assert 'sluicegate_requests_total{model="test",status="ok"} 5.0' in text
+        assert "sluicegate_workers_serving 2.0" in text
+        assert "sluicegate_store_up 1.0" in text
+        os.kill(gate.workers()[0]["pid"], signal.SIGKILL)
+        eventually(lambda: len(gate.workers()) == 2)
+        later = http_get(gate.admin, "/metrics")[1].decode()
+        assert 'sluicegate_requests_total{model="test",status="ok"} 5.0' in later
+        assert "sluicegate_worker_deaths_total 1.0" in later
+        gate.process.kill()
+        with pytest.raises(OSError, match="refused"):
+            eventually(lambda: http_get(gate.admin, "/healthz") and False, 2)
