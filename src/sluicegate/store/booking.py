@@ -214,8 +214,7 @@ async def _leave_out_booked(
 
 
 async def _find_prepaid(connection: AsyncConnection, payers: Iterable[str], at: float) -> set[str]:
-    """Return which accounts are prepaid. One that is not known at all is made, so that its row still counts.
-    """
+    """Return which accounts are prepaid. One that is not known at all is made, so that its row still counts."""
     known: dict[str, bool] = {}
     for some in parts(sorted(payers)):
         rows = await connection.execute(

@@ -117,8 +117,9 @@ async def put_configured(
     for key_id, key_hash in (await connection.execute(in_force)).all():
         if key_hash not in kept:
             await revoke(connection, key_id, at, by="config")
-    for key in keys:
-        await _put_configured_key(connection, key, at)
+    for place, key in enumerate(keys):
+        # Each a microsecond later, so that they are listed in the order of the file.
+        await _put_configured_key(connection, key, at + place / 1e6)
 
 
 async def _put_configured_key(connection: AsyncConnection, key: ConfiguredKey, at: float) -> None:
