@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from bench import answers
 
 _POLL_S = 0.002
+_ALL_BEGUN_S = 60.0
+"""How long connections may take to get their first answer: TLS handshakes with a provider are slow."""
 _NOT_DUE = b"0" * 10
 
 
@@ -59,6 +61,7 @@ class _Client:
 
     __slots__ = (
         "answer_bytes",
+        "begun",
         "body_end",
         "closing",
         "events",
@@ -77,6 +80,8 @@ class _Client:
         """Length of the whole answer, where its head tells it."""
         self.tail = b""
         self.closing = False
+        self.begun = False
+        """Whether any answer has ever come on it."""
         self.sent_at = 0.0
 
 
@@ -105,6 +110,7 @@ class Load:
             self._turn_until(started_at + self._plan.connections / self._plan.ramp_per_s, started_at)
             if self._opened < self._plan.connections:
                 self._open_due(self._plan.connections)
+            self._wait_until_all_have_begun()
             self._turn_until(time.monotonic() + warm_s)
             opens_at = time.monotonic()
             mark()
@@ -126,6 +132,14 @@ class Load:
             client.sock.close()
         self._clients.clear()
         self._poll.close()
+
+    def _wait_until_all_have_begun(self) -> None:
+        gives_up_at = time.monotonic() + _ALL_BEGUN_S
+        while not self._plan.requests_per_s and not all(client.begun for client in self._clients.values()):
+            if time.monotonic() > gives_up_at:
+                waiting = sum(not client.begun for client in self._clients.values())
+                raise RuntimeError(f"{waiting} of {self._plan.connections} connections got no answer")
+            self._turn_until(time.monotonic() + 0.05)
 
     def _turn_until(self, ends_at: float, ramp_from: float | None = None) -> None:
         plan = self._plan
@@ -212,6 +226,7 @@ class Load:
             self._replace(client)
             return False
         client.closing = b"connection: close" in head
+        client.begun = True
         if not self._plan.stream:
             at = head.find(b"content-length: ")
             if at < 0:
