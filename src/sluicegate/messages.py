@@ -1,18 +1,21 @@
-"""The vocabulary that codecs, billing and the shell share: usage, finish reasons, stream events.
+"""The vocabulary that codecs, billing and the shell share: usage, finish reasons, requests, stream events.
 
 Formats differ; these words do not. A codec turns its bytes into these and back, so that nothing outside `wire` knows
 how any provider spells a thing.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
-"""Why an answer ended. A refusal ends with content_filter; a reason nobody knows becomes the nearest safe one."""
+FinishReason = Literal[
+    "stop", "stop_sequence", "length", "context_full", "tool_calls", "function_call", "content_filter", "paused"
+]
+"""Why an answer ended, as the translation matrix names it; content_filter is its `blocked`. A reason nobody knows
+becomes the nearest safe one."""
 
 UsageSource = Literal["reported", "counted", "none"]
 
@@ -50,6 +53,223 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Requests made by hosted tools."""
     service_tier: str | None = None
     """The tier that served, where the provider says so."""
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+Vendor = Literal["openai", "anthropic", "google", "other"]
+"""Whose opaque state a thing is: it may go back only to the vendor that made it."""
+
+
+class Opaque(msgspec.Struct, frozen=True, kw_only=True):
+    """State that only the vendor that made it can read: a signature, encrypted reasoning, a redacted thought."""
+
+    vendor: Vendor
+    kind: Literal["signature", "encrypted", "redacted"]
+    value: str
+    """As the vendor spells it."""
+    model: str | None = None
+    """The provider's model id, where known."""
+    id: str | None = None
+    """The vendor's id of the item it hangs on, where there is one."""
+
+
+class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The client wants the prompt up to here cached."""
+
+    ttl: str | None = None
+    """Such as 5m, 30m, 1h; None: the vendor's default."""
+
+
+class Text(msgspec.Struct, kw_only=True, tag="text"):
+    """Visible text."""
+
+    text: str
+    cache: CacheMark | None = None
+    opaque: Opaque | None = None
+    """A signature that came on this part."""
+
+
+class Image(msgspec.Struct, kw_only=True, tag="image"):
+    """A picture: exactly one of data, url and file_id."""
+
+    data: str | None = None
+    """Base64, standard alphabet, padded."""
+    media_type: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+    cache: CacheMark | None = None
+
+
+class Audio(msgspec.Struct, kw_only=True, tag="audio"):
+    """A sound, inline."""
+
+    data: str
+    format: str
+    """wav, mp3 …"""
+
+
+class File(msgspec.Struct, kw_only=True, tag="file"):
+    """A document or other file: exactly one of data, text, url and file_id."""
+
+    data: str | None = None
+    media_type: str | None = None
+    text: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+    cache: CacheMark | None = None
+
+
+class Refusal(msgspec.Struct, kw_only=True, tag="refusal"):
+    """The model declined, in words."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, kw_only=True, tag="reasoning"):
+    """A thought, as text, as opaque state, or both; stands before what it led to."""
+
+    text: str = ""
+    opaque: Opaque | None = None
+    summary: bool = False
+    """The text is a summary, not the thought itself."""
+
+
+class ToolCall(msgspec.Struct, kw_only=True, tag="tool_call"):
+    """The model asked for a function."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text as it came, possibly invalid; of a custom tool its plain input."""
+    custom: bool = False
+    opaque: Opaque | None = None
+    cache: CacheMark | None = None
+
+
+class ToolResult(msgspec.Struct, kw_only=True, tag="tool_result"):
+    """What the function answered."""
+
+    call_id: str
+    parts: list["Text | Image | File"]
+    name: str | None = None
+    is_error: bool = False
+    custom: bool = False
+    cache: CacheMark | None = None
+
+
+Part = Text | Image | Audio | File | Refusal | Reasoning | ToolCall | ToolResult
+Role = Literal["system", "developer", "user", "assistant"]
+
+
+class Message(msgspec.Struct, kw_only=True):
+    """One turn, or a piece of one. Tool results stand in user messages, before anything else of that turn."""
+
+    role: Role
+    parts: list[Part]
+    name: str | None = None
+    path: str = ""
+    """Where it stood in the client's request, for errors: `messages[3]`."""
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    """A function that the model may ask for."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """JSON Schema; None: no arguments. Of a custom tool None."""
+    strict: bool | None = None
+    """None: the client did not say."""
+    custom: bool = False
+    format: dict[str, Any] | None = None
+    """Grammar of a custom tool, as OpenAI's Responses spell it."""
+    cache: CacheMark | None = None
+
+
+class ToolChoice(msgspec.Struct, kw_only=True):
+    """Whether and which tools must be called."""
+
+    mode: Literal["auto", "none", "required", "tool"]
+    """`tool`: the one in `names`."""
+    names: list[str] | None = None
+    """With auto and required: only these are allowed."""
+
+
+class ResponseFormat(msgspec.Struct, kw_only=True):
+    """How the answer's text must be shaped."""
+
+    kind: Literal["json_object", "json_schema"]
+    schema: dict[str, Any] | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ReasoningControl(msgspec.Struct, kw_only=True):
+    """How much the model should think; of effort and budget at most one was given."""
+
+    effort: str | None = None
+    """none, minimal, low, medium, high, xhigh or max."""
+    budget_tokens: int | None = None
+    """0: off; -1: the model decides."""
+    show: bool | None = None
+    """Whether the client wants to see thoughts; None: it did not say."""
+    summary: str | None = None
+    """auto, concise or detailed, where the client said so."""
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """A generation request in no format. None means that the client did not say."""
+
+    model: str
+    messages: list[Message]
+    stream: bool = False
+    tools: list[Tool] = []
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = None
+    limit_is_visible: bool = False
+    """The limit was meant for visible text only (chat's `max_tokens`), not for thoughts too."""
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: float | None = None
+    stop: list[str] = []
+    seed: int | None = None
+    choices: int = 1
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    reasoning: ReasoningControl | None = None
+    verbosity: str | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    suffix: str | None = None
+    echo: bool = False
+    """Fields of legacy completions."""
+    web_search: dict[str, Any] | None = None
+    """The vendor-neutral options of a web search tool; present: the model may search."""
+    legacy_functions: bool = False
+    """The client used chat's `functions`: it is answered with `function_call`."""
+
+
+# ---- answers, streamed or not ---------------------------------------------------------------------------------------
+
+
+class Start(msgspec.Struct, gc=False):
+    """The provider began an answer. It holds no content."""
+
+    id: str | None = None
+    created: int | None = None
+    usage: Usage | None = None
+    """What the provider says of the input already."""
 
 
 class TextDelta(msgspec.Struct, gc=False):
@@ -93,6 +313,39 @@ class ToolCallDelta(msgspec.Struct, gc=False):
     choice: int = 0
 
 
+class ToolCallEnd(msgspec.Struct, gc=False):
+    """A call's arguments are whole; not every provider says so."""
+
+    index: int
+    choice: int = 0
+
+
+class OpaqueState(msgspec.Struct, gc=False):
+    """Opaque state came: a signature of the thought, text or call before it, or a thought that is hidden whole."""
+
+    opaque: Opaque
+    choice: int = 0
+    call_index: int | None = None
+    """The call it hangs on, where it hangs on one."""
+
+
+class Citation(msgspec.Struct, gc=False):
+    """A source of the text that came last, in OpenAI's terms: character offsets into the choice's text."""
+
+    url: str
+    title: str = ""
+    start_index: int = 0
+    end_index: int = 0
+    choice: int = 0
+
+
+class Logprobs(msgspec.Struct, gc=False):
+    """Token probabilities of the text delta just before, each as chat spells a `content` entry."""
+
+    content: list[dict[str, Any]]
+    choice: int = 0
+
+
 class Finish(msgspec.Struct, gc=False):
     """One choice has ended."""
 
@@ -125,11 +378,16 @@ class End(msgspec.Struct, gc=False):
 
 
 StreamEvent = (
-    TextDelta
+    Start
+    | TextDelta
     | ReasoningDelta
     | RefusalDelta
     | ToolCallStart
     | ToolCallDelta
+    | ToolCallEnd
+    | OpaqueState
+    | Citation
+    | Logprobs
     | Finish
     | UsageReport
     | StreamError

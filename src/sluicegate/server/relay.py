@@ -392,7 +392,7 @@ class StreamRelay(Relay):
                 codec.flush()
                 if self._finish_held_at == _NEVER:
                     self._finish_held_at = self._loop.time()
-                    self.due_at = self._finish_held_at + HOLD_S
+                    self.due_at = self._finish_held_at + self._hold_s()
                     self._deadlines.add_short(self)
             if codec.out:
                 self._put_out()
@@ -434,12 +434,18 @@ class StreamRelay(Relay):
             self._exchange.write(b"".join(out))
             out.clear()
 
+    def _hold_s(self) -> float:
+        return self._clocks.usage_wait_s if self.codec.joins_usage else HOLD_S
+
     def _expire(self, now: float) -> float:
         codec = self.codec
         clocks = self._clocks
         if codec.held:
-            if now < self._finish_held_at + HOLD_S:
-                return self._finish_held_at + HOLD_S
+            if now < self._finish_held_at + self._hold_s():
+                return self._finish_held_at + self._hold_s()
+            if codec.joins_usage:  # waited for usage long enough: it will be counted
+                self._finish("complete")
+                return _NEVER
             codec.release()
             self._finish_held_at = _NEVER
             self._put_out()

@@ -30,6 +30,8 @@ class StreamCodec(Protocol):
     """An event with content has come: what is in `out` may not be held back any longer."""
     finishing: bool
     """`out` holds the finish of the whole answer: a finished checkpoint must be journalled before it is written."""
+    joins_usage: bool
+    """Finish and usage share an event: the finish waits for usage, and `release` puts out nothing."""
     held: bool
     """The finish is held back until the next event, the end or `release`."""
     ended: bool

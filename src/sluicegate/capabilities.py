@@ -1,0 +1,58 @@
+"""What a model can take and how it wants it said, as plain data; defaults fit an unknown server of a format.
+
+Codecs read it when they write a request for a provider. It is set in the catalogue, per model; nothing here is code
+for a vendor.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """One model at one provider."""
+
+    limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """How chat spells the limit on output; OpenAI's own models want max_completion_tokens."""
+    developer_role: bool = False
+    """Chat: knows the role `developer`; else it is said as `system`."""
+    mid_system: bool = False
+    """Messages: takes `role: system` messages in mid-conversation."""
+    temperature: bool = True
+    """Sampling fields other than the defaults are accepted."""
+    max_temperature: float = 2.0
+    images: bool = True
+    audio: bool = False
+    files: bool = True
+    tools: bool = True
+    parallel_tools: bool = True
+    """The switch for parallel calls is accepted."""
+    strict_tools: bool = False
+    """Messages: takes `strict` on tools."""
+    forced_tools: bool = True
+    """A call can be demanded."""
+    custom_tools: bool = False
+    images_in_results: bool = False
+    """Chat and Gemini: tool results may hold images."""
+    response_schema: bool = True
+    json_object: bool = True
+    reasoning: Literal["none", "effort", "budget", "adaptive", "level"] = "effort"
+    """How thinking is asked for: effort (OpenAI formats), budget (Messages, Gemini 2.5), adaptive with effort
+    (newer Messages), level (Gemini 3). none: the model does not think."""
+    reasoning_off: bool = True
+    """Thinking can be switched off."""
+    min_budget_tokens: int = 1024
+    max_budget_tokens: int = 32768
+    max_output_tokens: int | None = None
+    """The most it accepts; larger limits are clamped."""
+    max_stop_sequences: int = 4
+    prefill: bool = True
+    """A trailing assistant turn is continued."""
+    prompt_cache: bool = False
+    """OpenAI formats: takes explicit cache breakpoints."""
+    prompt_excludes_cache: bool = False
+    """Usage quirk: the prompt count leaves cached tokens out although the format includes them."""
+    output_excludes_reasoning: bool = False
+    """Usage quirk: the output count leaves reasoning out although the format includes it."""
+    clean_schemas: bool = False
+    """JSON Schema keywords outside the common subset are refused, and have to be moved into descriptions."""

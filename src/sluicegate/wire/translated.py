@@ -1,0 +1,183 @@
+"""One streamed answer from a provider's format to another one: a decoder, an encoder, and the rules all formats share.
+
+A finish is held until the decoder says that nothing follows; content after it cancels it. A tool call decides the
+reason, whatever the provider's word was. An answer without any content is no answer. See `wire.StreamCodec`.
+"""
+
+from collections.abc import Callable
+
+from sluicegate.errors import DecodeError, SluicegateError
+from sluicegate.messages import (
+    End,
+    Finish,
+    ReasoningDelta,
+    Start,
+    StreamError,
+    StreamEvent,
+    TextDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    UsageReport,
+)
+from sluicegate.wire import Bill
+from sluicegate.wire.translation import StreamDecoder, StreamEncoder
+
+_KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
+"""Reasons that stand although tools were called."""
+
+
+class TranslatedStream:
+    """A stream across formats."""
+
+    def __init__(
+        self,
+        decoder: StreamDecoder,
+        encoder: StreamEncoder,
+        decode_whole: Callable[[bytes], list[StreamEvent]],
+        *,
+        joins_usage: bool,
+        choices: int = 1,
+    ) -> None:
+        """Start an answer.
+
+        Args:
+            decode_whole: reads an answer that came as one object although a stream was asked for.
+            joins_usage: the client's format says finish and usage in one event.
+            choices: how many the client asked for.
+        """
+        self._decoder = decoder
+        self._encoder = encoder
+        self._decode_whole = decode_whole
+        self._choices = choices
+        self.joins_usage = joins_usage
+        self.out: list[bytes] = []
+        self.content = False
+        self.finishing = False
+        self.ended = False
+        self.error: StreamError | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.repaired = False
+        self._started = False
+        self._reasons: dict[int, tuple[str, str | None]] = {}
+        self._called: set[int] = set()
+        self._finish_left = False
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the answer."""
+        return self._decoder.upstream_id
+
+    @property
+    def held(self) -> bool:
+        """Whether the finish of the whole answer is held back."""
+        return not self._finish_left and not self.ended and len(self._reasons) >= self._choices
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the body. Raises DecodeError."""
+        for event in self._decoder.feed(data):
+            if self.ended or self.error is not None:
+                return
+            self._take(event)
+
+    def finish(self) -> None:
+        """Take the end of the body. Raises DecodeError where the answer was cut."""
+        for event in self._decoder.finish():
+            if not self.ended and self.error is None:
+                self._take(event)
+        if not self.ended and self.error is None:
+            if len(self._reasons) < self._choices:
+                raise DecodeError("stream", None, "the stream ended without its terminal event")
+            self._end()
+
+    def feed_whole(self, body: bytes) -> None:
+        """Take an answer that came as one object. Raises DecodeError."""
+        for event in self._decode_whole(body):
+            if not self.ended and self.error is None:
+                self._take(event)
+        if not self.ended and self.error is None:
+            self._end()
+
+    def _take(self, event: StreamEvent) -> None:
+        kind = type(event)
+        if kind is TextDelta or kind is ReasoningDelta:
+            if event.text:  # type: ignore[union-attr]  # both have one
+                self._content(event, event.choice)  # type: ignore[union-attr]
+        elif kind is Finish:
+            assert isinstance(event, Finish)
+            self._finished(event)
+        elif isinstance(event, UsageReport):
+            self.usage = event.usage
+        elif isinstance(event, StreamError):
+            self.error = event
+        elif isinstance(event, End):
+            self._end()
+        elif isinstance(event, Start):
+            self.usage = event.usage or self.usage
+            self._begin()
+        elif isinstance(event, ToolCallEnd):
+            self.out.append(self._encoder.event(event))
+        else:
+            if isinstance(event, ToolCallStart):
+                self._called.add(event.choice)
+            self._content(event, event.choice)
+
+    def _begin(self) -> None:
+        if not self._started:
+            self._started = True
+            start = self._encoder.start()
+            if start:
+                self.out.append(start)
+
+    def _content(self, event: StreamEvent, choice: int) -> None:
+        if not self._started:
+            self._begin()
+        if choice in self._reasons and not self._finish_left:
+            del self._reasons[choice]  # content follows: it was no finish
+            self.finish_reason = None
+            self.repaired = True
+        self.content = True
+        data = self._encoder.event(event)
+        if data:
+            self.out.append(data)
+
+    def _finished(self, event: Finish) -> None:
+        reason = event.reason
+        if event.choice in self._called and reason not in _KEEPS_REASON:
+            reason = "tool_calls"
+        self._reasons[event.choice] = (reason, event.stop_sequence)
+        self.finish_reason = reason
+
+    def _end(self) -> None:
+        if not self.content and not self._reasons:
+            raise DecodeError("stream", None, "the stream ended without any output")
+        self._begin()
+        for choice in range(self._choices):
+            if choice not in self._reasons:
+                reason = "tool_calls" if choice in self._called else "stop"
+                self._reasons[choice] = (reason, None)
+                self.finish_reason = reason
+                self.repaired = True
+        self.ended = True
+
+    def flush(self) -> None:
+        """Nothing waits here but the finish."""
+
+    def release(self) -> None:
+        """Put out a held finish now, where the format can say it without usage."""
+        if self.held and not self.joins_usage:
+            self._finish_left = True
+            data = self._encoder.finish(self._reasons)
+            if data:
+                self.out.append(data)
+                self.finishing = True
+
+    def farewell(self, bill: Bill | None) -> bytes:
+        """Return all that completes the answer."""
+        return self._encoder.farewell(self._reasons, bill)
+
+    def failure(self, error: SluicegateError) -> bytes:
+        """Return the format's terminal error event, and no end marker."""
+        return self._encoder.failure(error)
+

@@ -1,0 +1,196 @@
+"""Across formats: what a codec of each format offers, and how what a target cannot say is told.
+
+A request goes client bytes → `messages.Request` → provider bytes; an answer, streamed or not, goes provider bytes →
+`messages.StreamEvent`s → client bytes. One vocabulary for both kinds of answer is why a streamed one and a plain one
+cannot differ. `TranslatedStream` joins a decoder and an encoder and keeps the rules that all formats share: when the
+finish is held, that a tool call decides the reason, that an error comes before anything else.
+"""
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from sluicegate.capabilities import Capabilities
+from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
+from sluicegate.messages import Request, StreamEvent, Vendor
+from sluicegate.wire import Bill
+
+Policy = Literal["default", "strict", "lenient"]
+
+
+class Notes:
+    """What a translation left out or weakened, and the policy for it. Entries are `field;reason`."""
+
+    def __init__(self, policy: Policy = "default") -> None:
+        self.policy = policy
+        self.dropped: list[str] = []
+
+    def drop(self, field: str, reason: str = "not supported") -> None:
+        """Leave out what only affects cost, speed or bookkeeping; allowed under every policy."""
+        self.dropped.append(f"{field};{reason}")
+
+    def warn(self, field: str, reason: str) -> None:
+        """Leave out or weaken something; `strict` refuses instead.
+
+        Raises:
+            UnsupportedFeature: under `strict`.
+        """
+        if self.policy == "strict":
+            raise UnsupportedFeature(f"'{field}' cannot be kept for this model: {reason}.", param=field)
+        self.dropped.append(f"{field};{reason}")
+
+    def reject(self, field: str, reason: str, *, lenient_ok: bool = False) -> None:
+        """Refuse what would change the answer; `lenient` lets it pass where the matrix says so.
+
+        Raises:
+            UnsupportedFeature: names the field.
+        """
+        if lenient_ok and self.policy == "lenient":
+            self.dropped.append(f"{field};{reason}")
+            return
+        raise UnsupportedFeature(f"'{field}' is not supported for this model: {reason}.", param=field)
+
+
+def bad_field(path: str, message: str) -> BadRequest:
+    """Return the error for a field that is wrong in its own format; the path is told in message and `param`."""
+    return BadRequest(f"{path}: {message}", param=path)
+
+
+class Asked(msgspec.Struct, kw_only=True):
+    """What the client's format needs to know of its request when the answer is written."""
+
+    model: str
+    """The public id that was asked for."""
+    id: str
+    """24 or more characters of [0-9a-f], new for each request: codecs put their prefix before it."""
+    created: int
+    """Seconds since 1970."""
+    input_estimate: int = 0
+    """Tokens (bytes / 4), for a format that tells input before the provider has."""
+    usage_shown: bool = True
+    """The client gets usage where its format makes it optional."""
+    continuous_usage: bool = False
+    legacy_functions: bool = False
+    echo: str = ""
+    """Legacy completions: the prompt, which the answer repeats."""
+    tool_names: dict[str, str] = {}
+    """Names that were changed for the provider, back to the client's."""
+    custom_tools: frozenset[str] = frozenset()
+    """Tools the client declared as free-form."""
+    raw: dict[str, msgspec.Raw] = {}
+    """The request's top-level members, for formats that repeat some of them in the answer."""
+
+
+class RequestDecoder(Protocol):
+    """Reads a client's request in one format."""
+
+    def __call__(self, body: bytes, notes: Notes, path_model: str | None = None) -> Request:
+        """Decode a body.
+
+        Args:
+            path_model: the model's id where the format has it in the path (Gemini).
+        Raises:
+            BadRequest: `param` is the path of the field at fault.
+            UnsupportedFeature: refused by policy.
+        """
+        ...
+
+
+class RequestEncoder(Protocol):
+    """Writes a provider's request in one format."""
+
+    def __call__(self, request: Request, model: str, can: Capabilities, notes: Notes) -> bytes:
+        """Encode a body for the provider's model, which asks for usage where that is an option.
+
+        Raises:
+            UnsupportedFeature: the format, or this model, cannot say what the client asked for.
+        """
+        ...
+
+
+class StreamDecoder(Protocol):
+    """Reads one provider's stream in one format."""
+
+    upstream_id: str | None
+    repaired: bool
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """Take the next bytes and return what they mean. Raises DecodeError."""
+        ...
+
+    def finish(self) -> list[StreamEvent]:
+        """Take the end of the body. Raises DecodeError where the answer was cut."""
+        ...
+
+
+class AnswerDecoder(Protocol):
+    """Reads a plain answer of one format as the events that a stream of it would have brought, End last."""
+
+    def __call__(self, body: bytes, can: Capabilities) -> list[StreamEvent]:
+        """Decode a body; an error inside a 200 becomes the only event. Raises DecodeError."""
+        ...
+
+
+class StreamEncoder(Protocol):
+    """Writes one client's stream in one format. It is given no Finish, UsageReport, StreamError or End."""
+
+    def start(self) -> bytes:
+        """Return the start-up events, framed; empty where the format has none."""
+        ...
+
+    def event(self, event: StreamEvent) -> bytes:
+        """Return the framed events for one content event; may be empty."""
+        ...
+
+    def finish(self, reasons: dict[int, tuple[str, str | None]]) -> bytes:
+        """Return what can leave once the finish is known and usage is not; empty where the format joins the two.
+
+        Args:
+            reasons: by choice, the finish reason and the matched stop string.
+        """
+        ...
+
+    def farewell(self, reasons: dict[int, tuple[str, str | None]], bill: Bill | None) -> bytes:
+        """Return all that completes the answer, less what `finish` has returned already."""
+        ...
+
+    def failure(self, error: SluicegateError) -> bytes:
+        """Return the format's terminal error event, and no end marker."""
+        ...
+
+
+class AnswerEncoder(Protocol):
+    """Writes a plain answer in one format."""
+
+    def __call__(self, events: list[StreamEvent], asked: Asked, bill: Bill) -> bytes:
+        """Encode a body from the events of a whole answer."""
+        ...
+
+
+class ErrorEncoder(Protocol):
+    """Writes an error answer in one format."""
+
+    def __call__(self, error: SluicegateError, request_id: str) -> tuple[int, bytes]:
+        """Return the status the format tells, and the JSON body."""
+        ...
+
+
+class Codec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one format offers; the table of them is `wire.codecs`."""
+
+    name: str
+    vendor: Vendor
+    joins_usage: bool
+    """Finish and usage share an event: the finish waits for usage."""
+    decode_request: RequestDecoder
+    encode_request: RequestEncoder
+    stream_decoder: Callable[[Capabilities, Callable[[str], None]], StreamDecoder]
+    """Made with the model's capabilities and what counts every piece of output text."""
+    decode_answer: AnswerDecoder
+    stream_encoder: Callable[[Asked], StreamEncoder]
+    encode_answer: AnswerEncoder
+    encode_error: ErrorEncoder
+    error_event: Callable[[SluicegateError, str], bytes]
+    """The terminal error event as the very first one of a stream."""
+    keepalive: bytes
