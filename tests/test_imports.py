@@ -14,7 +14,7 @@ PACKAGE = "sluicegate"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 RUNGS = {
-    1: ("errors", "messages", "money", "clock"),
+    1: ("errors", "messages", "money", "clock", "capabilities"),
     2: ("wire", "routing", "billing"),
     3: ("store", "config"),
     4: ("server", "cli", "simulator", "local_model", "children", "__main__"),
