@@ -81,7 +81,8 @@ class _Choice:
         return value or ""
 
 
-def _check_error(payload: dict[str, Any]) -> dict[str, Any]:
+def check_error(payload: dict[str, Any]) -> dict[str, Any]:
+    """Check an error event of chat or completions and return the inner object."""
     assert "choices" not in payload, "an error object with choices"
     error = payload["error"]
     assert isinstance(error, dict), f"error is {error!r}"
@@ -157,7 +158,7 @@ def check_chat_stream(
             continue
         chunk = parse_object(event.data)
         if chunk.get("error"):
-            error = _check_error(chunk)
+            error = check_error(chunk)
             continue
         chunks.append(chunk)
         identity.check(chunk)
