@@ -145,8 +145,8 @@ def _print_stacks(lines: list[str], top: int, us: float) -> None:
     )
     for title, counter in (("own time", own), ("with all it calls", whole)):
         print(f"\n{title}")
-        for frame, count in counter.most_common(top):
-            print(f"  {count / total:6.1%}  {us * count / total:6.2f} µs  {frame}")
+        for frame, taken in counter.most_common(top):
+            print(f"  {taken / total:6.1%}  {us * taken / total:6.2f} µs  {frame}")
 
 
 def _short(frame: str) -> str:
