@@ -13,8 +13,8 @@ import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
-from sluicegate.messages import Request, StreamEvent, Vendor
-from sluicegate.wire import Bill
+from sluicegate.messages import Request, StreamError, StreamEvent, Usage, Vendor
+from sluicegate.wire import Bill, StreamCodec
 
 Policy = Literal["default", "strict", "lenient"]
 
@@ -66,6 +66,8 @@ class Asked(msgspec.Struct, kw_only=True):
     """24 or more characters of [0-9a-f], new for each request: codecs put their prefix before it."""
     created: int
     """Seconds since 1970."""
+    hide_provider: bool = False
+    """Nothing in the answer may tell which provider served it: ids are minted, fingerprints dropped."""
     input_estimate: int = 0
     """Tokens (bytes / 4), for a format that tells input before the provider has."""
     usage_shown: bool = True
@@ -176,6 +178,66 @@ class ErrorEncoder(Protocol):
         ...
 
 
+class PassOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stream passes on its own format."""
+
+    count_text: Callable[[str], None]
+    """Given every piece of text, reasoning, refusal and arguments that the provider sends."""
+    usage_shown: bool = True
+    """The client gets usage where its format makes it optional."""
+    repair: bool = True
+    """Put right what SDKs stumble over beyond id, model, finish, usage and end."""
+    choices: int = 1
+    max_event_bytes: int = 16_777_216
+    array: bool = False
+    """Gemini without `alt=sse`: the client gets a JSON array, written as it grows."""
+
+
+class PassedRequest(Protocol):
+    """A client's request read by its edges, for a provider of the same format; also what admission reads of any."""
+
+    body: bytes
+    """May be let go (set to b"") once content has come."""
+    model: str
+    stream: bool
+    choices: int
+    include_usage: bool
+    """The client wants usage, where its format makes that an option; True where it does not."""
+    continuous_usage: bool
+    input_estimate: int
+    """Tokens, estimated from above without a tokenizer."""
+    max_output_tokens: int | None
+    """The client's limit for one choice."""
+    max_output_key: str
+    """How the limit is spelled."""
+    messages_hash: bytes
+    """Of the first messages: requests of one conversation share it."""
+
+    def upstream_body(
+        self, model: str, *, ask_usage: bool, drop: tuple[str, ...] = (), max_output_tokens: int | None = None
+    ) -> bytes:
+        """Return the body for a provider of the same format, edited at its offsets."""
+        ...
+
+
+class PassedAnswer(Protocol):
+    """A plain answer on its way through its own format."""
+
+    error: StreamError | None
+    usage: Usage | None
+    finish_reason: str | None
+    upstream_id: str | None
+    repaired: bool
+
+    def texts(self) -> list[str]:
+        """Return every text the model produced, for counting."""
+        ...
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it."""
+        ...
+
+
 class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one format offers; the table of them is `wire.codecs`."""
 
@@ -190,6 +252,12 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     decode_answer: AnswerDecoder
     stream_encoder: Callable[[Asked], StreamEncoder]
     encode_answer: AnswerEncoder
+    read_request: Callable[[bytes, str | None, bool], PassedRequest]
+    """Reads a request's edges: the body, and for Gemini the model and whether it streams, which its path says.
+    Raises BadRequest."""
+    pass_stream: Callable[[Asked, PassOptions], StreamCodec]
+    pass_answer: Callable[[Asked, bytes], PassedAnswer]
+    """Raises DecodeError."""
     encode_error: ErrorEncoder
     error_event: Callable[[SluicegateError, str], bytes]
     """The terminal error event as the very first one of a stream."""
