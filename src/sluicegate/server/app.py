@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluicegate.billing import tokens
@@ -72,6 +72,7 @@ class Gateway:
         self._bench = Bench(settings, till, self._deadlines, self._pool, number)
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
+        self._adopted: dict[int, list[socket.socket]] = {}
         self._draining = False
 
     # ---- life -------------------------------------------------------------------------------------------------------
@@ -79,16 +80,18 @@ class Gateway:
     async def start(self, listening: Iterable[Listening]) -> None:
         """Begin to accept."""
         tokens.warm_up()
-        await self.adopt(listening)
-
-    async def adopt(self, listening: Iterable[Listening]) -> None:
-        """Accept from these sockets too."""
         for sock, tls in listening:
             await self._inbound.listen(sock, tls)
 
-    def release(self, listening: Iterable[Listening]) -> None:
+    async def adopt(self, slot: int, listening: Sequence[Listening]) -> None:
+        """Accept from another slot's sockets too."""
+        self._adopted[slot] = [sock for sock, _ in listening]
+        for sock, tls in listening:
+            await self._inbound.listen(sock, tls)
+
+    def release(self, slot: int) -> None:
         """Accept no more from another slot's sockets; its connections that are here stay."""
-        for sock, _ in listening:
+        for sock in self._adopted.pop(slot, ()):
             self._inbound.unlisten(sock)
 
     def apply(self, settings: WorkerSettings) -> None:
@@ -99,20 +102,13 @@ class Gateway:
         self._auth = Authenticator(self._link, settings.key_secret)
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests, and return when the running ones have ended or been ended at the limit."""
+        """Refuse new requests, and return when the running ones have ended, by themselves or at the limit."""
         self._draining = True
         self._inbound.stop_accepting()
         self._inbound.close_idle()
         due_at = self._loop.time() + timeout_s
         while self._bench.running and self._loop.time() < due_at:
             await asyncio.sleep(0.05)
-        await self._stop_all("The gateway is restarting.")
-
-    async def abandon(self) -> None:
-        """Accept nothing more, and end every stream with its format's error, settled by `on_error`."""
-        self._draining = True
-        self._inbound.stop_accepting()
-        self._inbound.close_idle()
         await self._stop_all("The gateway is restarting.")
 
     async def _stop_all(self, message: str) -> None:
@@ -224,3 +220,15 @@ def _check_route(exchange: Exchange) -> None:
         raise NotImplementedYet("Realtime is not supported by this gateway.")
     else:
         raise PathUnknown(f"Unknown path: {method} {path[:200]}")
+
+
+def make_gateway(
+    settings: WorkerSettings,
+    link: SupervisorLink,
+    credit: Credit,
+    journal: JournalWriter,
+    loop: asyncio.AbstractEventLoop,
+    number: int,
+) -> Gateway:
+    """Build what a worker process serves."""
+    return Gateway(settings, link, credit, journal, loop, number)

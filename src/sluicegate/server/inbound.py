@@ -16,6 +16,7 @@ import socket
 import ssl
 import struct
 import termios
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol, cast
@@ -387,7 +388,7 @@ class InboundConnection(asyncio.Protocol):
     def _read_head(self, data: bytes) -> None:
         partial = self._partial
         if partial is None:
-            self._received_at = self.server.loop.time()
+            self._received_at = time.monotonic()  # the loop's own time stands still within a turn
             while data.startswith(b"\r\n"):  # RFC 9112, 2.2: empty lines before a request are ignored
                 data = data[2:]
             end = data.find(END_OF_HEAD)

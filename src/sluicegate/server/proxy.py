@@ -292,7 +292,7 @@ class ServedRequest:
         relay = self._make_relay(provider, clocks)
         self._relay = relay
         if not self._called:
-            self._called = self._loop.time()
+            self._called = time.monotonic()
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
         try:
             ending = await relay.run(connection, target.head(len(body), stream=request.stream), body)
@@ -417,7 +417,7 @@ class ServedRequest:
 
     def begun(self) -> None:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
-        self._first_content = self._loop.time()
+        self._first_content = time.monotonic()
         self._exchange.release_body()
         self._request.body = b""
 
@@ -503,7 +503,7 @@ class ServedRequest:
     async def _settle_as(
         self, status: str, error: SluicegateError | None, usage: Usage, source: UsageSource
     ) -> UsageRow:
-        now = self._loop.time()
+        now = time.monotonic()
         row = self._row
         row.status = status
         row.error = None if error is None else error.kind
