@@ -18,6 +18,7 @@ import uvloop
 from sluicegate.simulator import Simulator, SimulatorProcess, SimulatorSettings
 from tests.fakes import Client
 from tests.gate import RunningGate, free_ports, run_gate
+from tests.inprocess import InProcessGate, in_process_gate
 
 KEY = "sg-test-key-0123456789abcdef"
 """The key that `make_config` sets up, with $5."""
@@ -160,3 +161,25 @@ async def start_gate(tmp_path: Path) -> AsyncIterator[StartGate]:
 async def gate(simulator: Simulator, start_gate: StartGate) -> RunningGate:
     """A running gate in front of `simulator`."""
     return await start_gate(make_config(simulator))
+
+
+@pytest.fixture
+async def gate_inprocess(simulator: Simulator, tmp_path: Path) -> AsyncIterator[InProcessGate]:
+    """A worker's gateway in the test's loop, in front of `simulator`."""
+    async with in_process_gate(tmp_path, make_config(simulator)).running() as running:
+        yield running
+
+
+StartInProcess = Callable[[dict[str, Any]], Awaitable[InProcessGate]]
+"""Starts a worker's gateway in the test's loop from a configuration."""
+
+
+@pytest.fixture
+async def start_inprocess(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StartInProcess]:
+    async with AsyncExitStack() as gates:
+
+        async def start(config: dict[str, Any]) -> InProcessGate:
+            folder = tmp_path_factory.mktemp("gate")
+            return await gates.enter_async_context(in_process_gate(folder, config).running())
+
+        yield start
