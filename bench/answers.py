@@ -1,8 +1,9 @@
 """The requests and answers of the bench, in the shape that OpenAI's Chat Completions gives them.
 
-A request carries its own scenario inside the user's message (`bench 64 tokens every 5000 us`), which every
-gate passes on untouched, so that the provider needs no other channel. Each event carries the time it was due in
-the field `obfuscation`, which is unknown to gates and passes too: the client reads lateness from it.
+A request carries its own scenario inside the user's message (`bench 64 tokens every 5000 us`), which every gate
+passes on untouched, so that the provider needs no other channel. Where it says `stamped`, each event carries the
+time it was due in the field `obfuscation`, which gates pass too: the client reads lateness from it. OpenAI sends
+that field with every event, most others do not; it makes every event differ from the last one outside its text.
 
 Source: platform.openai.com/docs/api-reference/chat-streaming (fields and their order, seen 2026-01).
 """
@@ -15,7 +16,7 @@ PROVIDER_MODEL = "bench-model-2026-01-15"
 GATE_KEY = "sg-bench-0123456789abcdef0123456789abcdef"
 PROVIDER_KEY = "sk-provider-0123456789abcdef"
 
-SCENARIO = re.compile(rb"bench (\d+) tokens every (\d+) us")
+SCENARIO = re.compile(rb"bench (\d+) tokens every (\d+) us(, stamped)?")
 DUE = re.compile(rb'"obfuscation":"(\d{10})"')
 """Microseconds of the clock that all processes of a machine share; its last ten digits (2.7 hours)."""
 DUE_WRAPS_US = 10**10
@@ -50,27 +51,30 @@ def _chunk(event: str) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _delta(text: str) -> tuple[bytes, bytes]:
-    """Return what stands before and after the ten digits of the due time, framed as one chunk."""
-    content = json.dumps(text)
-    framed = _chunk(
-        f'{_COMMON}[{{"index":0,"delta":{{"content":{content}}},"logprobs":null,"finish_reason":null}}],'
-        f'"usage":null,"obfuscation":"{"0" * 10}"}}'
+def _delta(text: str, last_field: str = "") -> bytes:
+    return _chunk(
+        f'{_COMMON}[{{"index":0,"delta":{{"content":{json.dumps(text)}}},"logprobs":null,"finish_reason":null}}],'
+        f'"usage":null{last_field}}}'
     )
+
+
+def _split_at_stamp(framed: bytes) -> tuple[bytes, bytes]:
     before, after = framed.split(b"0" * 10)
     return before, after
 
 
 DELTAS = [_delta(" " + word) for word in _WORDS]
+"""One content event a word, framed as a chunk."""
+_STAMPED = [_split_at_stamp(_delta(" " + word, f',"obfuscation":"{"0" * 10}"')) for word in _WORDS]
 ROLE_EVENT = _chunk(
     f'{_COMMON}[{{"index":0,"delta":{{"role":"assistant","content":"","refusal":null}},"logprobs":null,'
-    f'"finish_reason":null}}],"usage":null,"obfuscation":"{"0" * 10}"}}'
+    '"finish_reason":null}],"usage":null}'
 )
 
 
-def delta_event(turn: int, due_us: int) -> bytes:
-    """Frame one content event, due at the given time; the turn chooses its word."""
-    before, after = DELTAS[turn % len(DELTAS)]
+def stamped_event(turn: int, due_us: int) -> bytes:
+    """Frame one content event that tells when it was due; the turn chooses its word."""
+    before, after = _STAMPED[turn % len(_STAMPED)]
     return b"%b%010d%b" % (before, due_us % DUE_WRAPS_US, after)
 
 
@@ -99,13 +103,22 @@ def plain_answer() -> bytes:
     return head % len(body) + body
 
 
-def request(port: int, *, stream: bool, tokens: int = 0, every_us: int = 0, ask_usage: bool = True) -> bytes:
+def request(
+    port: int,
+    *,
+    stream: bool,
+    tokens: int = 0,
+    every_us: int = 0,
+    stamped: bool = False,
+    ask_usage: bool = True,
+) -> bytes:
     """Return a client's whole request, as the OpenAI SDK would send it."""
+    scenario = f"bench {tokens} tokens every {every_us} us{', stamped' if stamped else ''}"
     fields: dict[str, object] = {
         "model": PUBLIC_MODEL,
         "messages": [
             {"role": "system", "content": "You are a helpful assistant. Answer in plain words, and briefly."},
-            {"role": "user", "content": f"bench {tokens} tokens every {every_us} us"},
+            {"role": "user", "content": scenario},
         ],
         "temperature": 0.2,
     }

@@ -17,7 +17,6 @@ from bench import answers
 _POLL_S = 0.002
 _ALL_BEGUN_S = 60.0
 """How long connections may take to get their first answer: TLS handshakes with a provider are slow."""
-_NOT_DUE = b"0" * 10
 
 
 @dataclass
@@ -47,7 +46,8 @@ class LoadPlan:
     """0: each connection asks again as soon as its answer is whole."""
     ramp_per_s: float = 2000.0
     """Connections opened a second."""
-    sample_every: int = 16
+    sample_every: int = 0
+    """Every so many connections, one whose events are stamped and whose lateness is noted; 0: none."""
     ask_usage: bool = True
 
     @property
@@ -91,8 +91,16 @@ class Load:
     def __init__(self, port: int, plan: LoadPlan) -> None:
         self._address = ("127.0.0.1", port)
         self._plan = plan
-        self._request = answers.request(
-            port, stream=plan.stream, tokens=plan.tokens, every_us=plan.every_us, ask_usage=plan.ask_usage
+        self._request, self._sampled_request = (
+            answers.request(
+                port,
+                stream=plan.stream,
+                tokens=plan.tokens,
+                every_us=plan.every_us,
+                stamped=stamped,
+                ask_usage=plan.ask_usage,
+            )
+            for stamped in (False, True)
         )
         self._poll = select.epoll()
         self._clients: dict[int, _Client] = {}
@@ -160,7 +168,7 @@ class Load:
     def _open_due(self, wanted: int) -> None:
         while self._opened < min(wanted, self._plan.connections):
             self._opened += 1
-            self._open(sampled=self._opened % self._plan.sample_every == 1 or self._plan.sample_every == 1)
+            self._open(sampled=self._plan.sample_every > 0 and self._opened % self._plan.sample_every == 0)
 
     def _open(self, sampled: bool) -> None:
         sock = socket.create_connection(self._address)
@@ -182,7 +190,7 @@ class Load:
         client.tail = b""
         client.sent_at = time.monotonic()
         try:
-            client.sock.send(self._request)
+            client.sock.send(self._sampled_request if client.sampled else self._request)
         except OSError:
             self._lost(client)
 
@@ -245,8 +253,7 @@ class Load:
     def _note_lateness(self, data: bytes) -> None:
         now_us = time.monotonic_ns() // 1000
         for due in answers.DUE.findall(data):
-            if due != _NOT_DUE:
-                self.figures.late_ms.append((now_us - int(due)) % answers.DUE_WRAPS_US / 1000)
+            self.figures.late_ms.append((now_us - int(due)) % answers.DUE_WRAPS_US / 1000)
 
     def _lost(self, client: _Client) -> None:
         """The peer closed: between answers it may, inside one it must not."""

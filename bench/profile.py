@@ -23,6 +23,8 @@ from bench.scenarios import CPU_PLANS  # noqa: E402
 _RATE_HZ = 400
 _FRAME = re.compile(r"(.*?) \((?:.*/)?((?:[^/]+/)?[^/]+)\)$")
 """Function and file of one frame; of the path, the last folder is enough."""
+_WAITING = ("_worker (concurrent/futures/thread.py", "_connection_worker_thread (aiosqlite/", "_do_waitpid (")
+"""Where threads stand that have nothing to do; the sampler does not know them to be idle."""
 
 
 def main() -> None:
@@ -134,7 +136,11 @@ def _print_stacks(lines: list[str], top: int, us: float) -> None:
     whole: Counter[str] = Counter()
     for line in lines:
         stack, _, count = line.rpartition(" ")
-        frames = [_short(frame) for frame in stack.split(";")]
+        raw = stack.split(";")
+        innermost = next((frame for frame in reversed(raw) if ".py:" in frame), "")
+        if innermost.startswith(_WAITING):
+            continue
+        frames = [_short(frame) for frame in raw]
         own[frames[-1]] += int(count)
         for frame in set(frames):
             if ".py:" in frame:

@@ -51,6 +51,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--relay-command", help="command line of a relay, with {port}, {origin}, {ca_file}")
     parser.add_argument("--unlimited", action="store_true", help="the account is not prepaid: no lease")
     parser.add_argument("--no-usage", action="store_true", help="the client asks for no usage: gates hide it")
+    parser.add_argument(
+        "--obfuscated", action="store_true", help="events end in a varying field, as OpenAI's"
+    )
     parser.add_argument("--rounds", type=int, help="how often each CPU scenario is run")
     parser.add_argument("--nice", type=int, default=0, help="niceness of all processes (negative: root only)")
     parser.add_argument("--json", action="store_true", help="print all samples as JSON")
@@ -70,7 +73,7 @@ def _run(options: argparse.Namespace, folder: Path) -> list[Sample]:
     provider = targets.ProviderProcess(folder, options.nice)
     samples: list[Sample] = []
     try:
-        bench = Bench(provider, effort, ask_usage=not options.no_usage)
+        bench = Bench(provider, effort, ask_usage=not options.no_usage, obfuscated=options.obfuscated)
         for kind in kinds:
             upstream = provider.upstream(kind == "tls")
             wanted = options.only.split(",")
