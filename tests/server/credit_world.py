@@ -27,6 +27,8 @@ class CreditWorld:
         self.links: dict[int, SupervisorLink] = {}
         self.book = LeaseBook(balances)
         self.bank = Bank(self.book, self)
+        self.stuck = False
+        """The supervisor answers nothing."""
 
     def send(self, worker: int, message: object) -> None:
         if worker in self.live:
@@ -38,6 +40,8 @@ class CreditWorld:
 
         def heard(message: FromWorker) -> None:
             match message:
+                case LeaseAsked() if self.stuck:
+                    return
                 case LeaseAsked():
                     self.bank.asked(number, message)
                 case GivenBack():

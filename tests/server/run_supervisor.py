@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from sluicegate.errors import SluicegateError
+from sluicegate.errors import ConfigError, SluicegateError
 from sluicegate.server.listeners import Address
 from sluicegate.server.supervisor import Supervisor, SupervisorSettings
 from sluicegate.server.telemetry import start_logging
@@ -21,7 +21,10 @@ def main() -> int:
     file = Path(sys.argv[1])
 
     def load() -> SupervisorSettings:
-        return msgspec.msgpack.decode(file.read_bytes(), type=SupervisorSettings)
+        try:
+            return msgspec.msgpack.decode(file.read_bytes(), type=SupervisorSettings)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(str(error)) from error
 
     def serving(clients: Address, admin: Address) -> None:
         print(json.dumps({"clients": list(clients), "admin": list(admin)}), flush=True)

@@ -1,7 +1,8 @@
 """A worker process that serves a small app of the tests' own in place of the gateway.
 
 `GET /who` tells the worker's number. `GET /spend?account=A&reserve=N&charge=M&hold_ms=T` does what a request does to
-money: reserve, journal, wait, settle. `hold_ms` of -1 keeps the reservation for good. Answers are JSON.
+money: reserve, journal, wait, settle. `hold_ms` of -1 keeps the reservation for good; a file `held` tells that one is
+kept. Answers are JSON.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import os
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -70,7 +72,7 @@ class StandIn:
         if timeout_s == 0:
             self.ended.set()
         if self.running:
-            done, pending = await asyncio.wait(set(self.running), timeout=timeout_s)
+            _, pending = await asyncio.wait(set(self.running), timeout=timeout_s)
             self.ended.set()
             if pending:
                 await asyncio.wait(pending)
@@ -91,7 +93,8 @@ class StandIn:
                 status, answer = await self.answer(target.path, dict(parse_qsl(target.query)))
             body = json.dumps(answer).encode()
             writer.write(
-                b"HTTP/1.1 %d x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (status, len(body), body)
+                b"HTTP/1.1 %d x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (status, len(body), body)
             )
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -135,10 +138,10 @@ class StandIn:
         row = UsageRow(request_id=request_id, key_id="key_test", account_id=account, started_at=time.time())
         if not self.credit.try_reserve(account, reserve):
             await self.credit.reserve(account, reserve)
-        self.journal.append(
-            Reserved(request_id=request_id, account_id=account, amount_nano=reserve, row=row)
-        )
+        self.journal.append(Reserved(request_id=request_id, account_id=account, amount_nano=reserve, row=row))
         status = "ok"
+        if hold_ms:
+            Path(self.settings.journal.dir, "held").touch()
         if hold_ms < 0:
             await self.ended.wait()
         elif hold_ms:

@@ -1,22 +1,23 @@
 """A supervisor in a process of its own, with stand-in workers, and what tests ask of it."""
 
+import asyncio
 import contextlib
 import http.client
 import json
 import os
 import select
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import UsageRow
 from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
 from sluicegate.server.control_socket import call_supervisor
 from sluicegate.server.listeners import Address
@@ -28,7 +29,9 @@ from sluicegate.server.settings import (
     WorkerSettings,
 )
 from sluicegate.server.supervisor import SupervisorSettings
-from sluicegate.store import ConfiguredAccount, ConfiguredKey
+from sluicegate.store import ConfiguredAccount, ConfiguredKey, Store, UsageQuery, open_store
+
+Read = TypeVar("Read")
 
 RUN = str(Path(__file__).with_name("run_supervisor.py"))
 
@@ -66,7 +69,11 @@ class Running:
     """One supervisor process."""
 
     def __init__(
-        self, folder: Path, wanted: SupervisorSettings, command: tuple[str, ...] = (sys.executable, RUN), fd: int = -1
+        self,
+        folder: Path,
+        wanted: SupervisorSettings,
+        command: tuple[str, ...] = (sys.executable, RUN),
+        fd: int = -1,
     ) -> None:
         self.folder = folder
         self.settings = wanted
@@ -104,6 +111,10 @@ class Running:
         status, body = http_get(self.clients, target, timeout)
         return status, json.loads(body)
 
+    def wait_held(self) -> None:
+        """Return once a request holds its reservation."""
+        eventually((self.folder / "journal" / "held").exists)
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Ask the supervisor by its control socket."""
         return call_supervisor(self.folder / "journal", operation, arguments)
@@ -114,14 +125,23 @@ class Running:
 
     def balance(self, account: str) -> int:
         """Return an account's balance in the store."""
-        with contextlib.closing(sqlite3.connect(self.folder / "gate.db")) as connection:
-            row = connection.execute("SELECT balance_nano FROM accounts WHERE id = ?", (account,)).fetchone()
-        return int(row[0])
+        return asyncio.run(self._read(lambda store: store.get_account(account))).balance_nano
 
-    def rows(self) -> list[tuple[str, str, int]]:
-        """Return id, status and cost of every usage row."""
-        with contextlib.closing(sqlite3.connect(self.folder / "gate.db")) as connection:
-            return connection.execute("SELECT request_id, status, cost_nano_usd FROM usage").fetchall()
+    def rows(self) -> list[UsageRow]:
+        """Return every usage row."""
+
+        async def rows(store: Store) -> list[UsageRow]:
+            return [row async for row in store.usage(UsageQuery())]
+
+        return asyncio.run(self._read(rows))
+
+    async def _read(self, read: Callable[[Store], Awaitable[Read]]) -> Read:
+        store = open_store(self.settings.store_url)
+        await store.open(read_only=True)
+        try:
+            return await read(store)
+        finally:
+            await store.close()
 
     def stop(self, within_s: float = 15.0) -> int:
         """Drain, and return the exit status."""

@@ -59,6 +59,15 @@ class LeaseBook:
         account = self._accounts.get(account_id)
         return 0 if account is None else account.balance - account.leased - account.held
 
+    def taken(self, account_id: str) -> int:
+        """Return what of the balance is not free: leased, or held for debits."""
+        account = self._accounts[account_id]
+        return account.leased + account.held
+
+    def knows(self, account_id: str) -> bool:
+        """Whether this is a prepaid account."""
+        return account_id in self._accounts
+
     def leased_to(self, account_id: str, worker: int) -> int:
         """Return what one worker process holds of an account."""
         account = self._accounts.get(account_id)

@@ -476,6 +476,7 @@ class SupervisorLink:
         gone = StoreUnavailable("the supervisor is gone")
         if not self._boot.done():
             self._boot.set_exception(gone)
+            self._boot.exception()
         for lookup in self._lookups.values():
             if not lookup.done():
                 lookup.set_exception(gone)

@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sluicegate import __version__
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.leases import LeaseBook
 from sluicegate.errors import BadRequest, SluicegateError, StoreUnavailable
+from sluicegate.money import format_usd
 from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
 from sluicegate.server.control import (
@@ -43,10 +44,14 @@ from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.store_lock import StoreLock
 from sluicegate.server.telemetry import (
     BALANCE,
+    CLAMPED,
     CONFIG_REFUSED,
     CONFIG_RELOADED,
+    DAMAGED,
     JOURNAL_RECOVERED,
     LEASED,
+    OPERATION_DONE,
+    SETTLED,
     STORE_UP,
     SUPERVISOR_DRAINING,
     SUPERVISOR_SERVING,
@@ -59,6 +64,7 @@ from sluicegate.server.telemetry import (
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
 from sluicegate.store import ConfiguredAccount, ConfiguredKey, Store, open_store
+from sluicegate.store.operations import apply_operation
 
 PROBE_S = 1.0
 """How often the store is asked whether it answers, and how long it may take."""
@@ -114,6 +120,8 @@ class Supervisor:
         self._admin: AdminProcess
         self._started_at = time.time()
         self._draining = False
+        self._fault: BaseException | None = None
+        self._reloading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve until told to stop.
@@ -218,9 +226,10 @@ class Supervisor:
             await self._slots.close()
             await control.close()
             await self._admin.stop()
-            for task in self._tasks:
+            tasks = [*self._tasks, *([self._reloading] if self._reloading else [])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._listeners.close()
 
     def _tell_serving(self) -> None:
@@ -243,9 +252,20 @@ class Supervisor:
             again.cancel()
         await draining
         await self._drain.drain()
+        if self._fault is not None:
+            raise self._fault
 
-    def _begin(self, coroutine: Any) -> None:
-        self._tasks.append(asyncio.create_task(coroutine))
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something for as long as we serve; should it fail, so do we."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.append(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fault = self._fault or error
+            self._draining = True
+            self._stop_orders.put_nowait(0.0)
 
     async def _probe(self) -> None:
         """See whether the store answers."""
@@ -283,6 +303,8 @@ class Supervisor:
         """Follow a commit in the lease book."""
         if not hasattr(self, "_bank"):
             return  # recovery: balances are read from the store after it
+        self._tally.add(SETTLED, len(committed.result.closed))
+        self._tally.add(CLAMPED, committed.result.clamped)
         for account_id, charged_nano in committed.result.charged.items():
             self._bank.book.book(account_id, committed.worker, charged_nano)
         if committed.ended:
@@ -302,7 +324,40 @@ class Supervisor:
                 return await self._metrics()
             case "reload":
                 return await self._apply_configuration()
-        raise BadRequest(f"there is no operation {operation!r}")
+            case "keys.list" | "accounts.list":
+                return await apply_operation(self._store, operation, arguments)
+            case "accounts.adjust" if (debit := _debit(arguments)) is not None:
+                return await self._take_out(*debit, arguments)
+        return await self._change(operation, arguments)
+
+    async def _change(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Change keys or credit in the store, then in the lease book and the workers."""
+        async with self._drain.paused():
+            result = await apply_operation(self._store, operation, arguments)
+            if (account := result.get("account")) is not None and not account["unlimited"]:
+                self._bank.book.set_balance(account["id"], account["balance_nano_usd"])
+            if (shown := result.get("key")) is not None:
+                if not shown["unlimited"]:
+                    self._bank.book.set_balance(shown["account"], shown["balance_nano_usd"])
+                key = await self._store.get_key(shown["id"])
+                self._keys[key.hash] = key
+                self._slots.send_all(KeysChanged([key]))
+        log(OPERATION_DONE, operation=operation, key=shown and shown["id"], account=account and account["id"])
+        return result
+
+    async def _take_out(self, account_id: str, amount_nano: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Debit an account by hand: out of credit that nothing has leased, idle leases called back for it."""
+        book = self._bank.book
+        if not book.knows(account_id):
+            return await self._change("accounts.adjust", arguments)
+        if not await self._bank.hold(account_id, amount_nano):
+            free = format_usd(max(0, book.free(account_id)))
+            raise BadRequest(f"account {account_id!r} has only {free} USD that are free")
+        try:
+            leased_nano = book.taken(account_id) - amount_nano
+            return await self._change("accounts.adjust", {**arguments, "leased_nano": leased_nano})
+        finally:
+            book.release(account_id, amount_nano)
 
     def _status(self) -> dict[str, Any]:
         now = asyncio.get_running_loop().time()
@@ -332,12 +387,14 @@ class Supervisor:
         self._tally.set(STORE_UP, int(self._store_answers))
         self._tally.set(BALANCE, balance)
         self._tally.set(LEASED, leased)
+        self._tally.set(DAMAGED, self._drain.damaged_bytes)
         return merge([self._tally.snapshot(), await self._slots.counters()])
 
     # Configuration
 
     def _hang_up(self) -> None:
-        self._begin(self._reload_and_tell())
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload_and_tell())
 
     async def _reload_and_tell(self) -> None:
         try:
@@ -403,6 +460,14 @@ def what_needs_restart(old: SupervisorSettings, new: SupervisorSettings) -> list
         "secrets.key_hash": lambda of: of.worker.key_secret,
     }
     return [name for name, part in parts.items() if part(old) != part(new)]
+
+
+def _debit(arguments: dict[str, Any]) -> tuple[str, int] | None:
+    """Return account and amount where an adjustment takes money out; what is no adjustment is refused later."""
+    account_id, amount_nano = arguments.get("account"), arguments.get("amount_nano")
+    if isinstance(account_id, str) and isinstance(amount_nano, int) and amount_nano < 0:
+        return account_id, -amount_nano
+    return None
 
 
 def lock_paths(folder: Path, store_url: str) -> list[Path]:

@@ -66,10 +66,14 @@ LEASE_REFUSALS = Metric("lease_refusals_total", "counter", "Leases refused for l
 WORKERS = Metric("workers_serving", "gauge", "Worker processes that accept connections.")
 WORKER_STARTS = Metric("worker_starts_total", "counter", "Worker processes started.")
 WORKER_DEATHS = Metric("worker_deaths_total", "counter", "Worker processes that ended unasked.")
-RECORDS = Metric("journal_records_total", "counter", "Journal records committed to the store.")
-COMMIT = Metric("commit_seconds", "histogram", "One commit of journal records.", (), SECONDS)
-COMMIT_FAILURES = Metric(
-    "commit_failures_total", "counter", "Commits that the store refused; they are repeated."
+SETTLED = Metric("settlements_total", "counter", "Requests whose settlement is in the store.")
+CLAMPED = Metric(
+    "clamped_charges_total",
+    "counter",
+    "Charges that passed their account's balance; anything but 0 is a fault.",
+)
+DAMAGED = Metric(
+    "journal_damaged_bytes", "gauge", "Bytes of journals that could not be read; kept in .bad files."
 )
 STORE_UP = Metric("store_up", "gauge", "1 while the store answers.")
 BALANCE = Metric("balance_nano_usd", "gauge", "Sum of all prepaid balances, in nano-USD.")
@@ -166,11 +170,10 @@ WORKER_FAILED = Event("worker_failed", logging.ERROR)
 """It could not start, or an error came out of it; told by the worker itself."""
 SUPERVISOR_LOST = Event("supervisor_lost", logging.ERROR)
 ADMIN_DIED = Event("admin_died", logging.ERROR)
-COMMIT_FAILED = Event("commit_failed", logging.ERROR)
 CONFIG_RELOADED = Event("config_reloaded", logging.INFO)
 CONFIG_REFUSED = Event("config_refused", logging.ERROR)
 OPERATION_DONE = Event("operation_done", logging.INFO)
-OPERATION_FAILED = Event("operation_failed", logging.ERROR)
+"""Keys or credit were changed by hand."""
 
 
 def log(event: Event, **fields: object) -> None:

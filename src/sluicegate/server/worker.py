@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import uvloop
 
 from sluicegate.errors import SluicegateError
+from sluicegate.server.app import make_gateway
 from sluicegate.server.control import (
     Adopt,
     Boot,
@@ -249,10 +250,10 @@ def run_worker(arguments: list[str], make_app: MakeApp) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     start_logging(f"worker-{options.number}")
     raise_descriptor_limit()
-    sockets: dict[int, socket.socket] = {}
-    slots: list[list[socket.socket]] = []
-    for fds in options.listen_fds.split(";"):
-        slots.append([sockets.setdefault(int(fd), socket.socket(fileno=int(fd))) for fd in fds.split(",")])
+    slots_fds = [[int(fd) for fd in fds.split(",")] for fds in options.listen_fds.split(";")]
+    # One object for each descriptor: slots share it where one socket was inherited for all.
+    sockets = {fd: socket.socket(fileno=fd) for fd in {fd for fds in slots_fds for fd in fds}}
+    slots = [[sockets[fd] for fd in fds] for fds in slots_fds]
     control = socket.socket(fileno=options.control_fd)
     for inherited in (control, *sockets.values()):
         os.set_inheritable(inherited.fileno(), False)
@@ -269,8 +270,6 @@ def run_worker(arguments: list[str], make_app: MakeApp) -> int:
 
 def main() -> None:
     """Run the gateway in a worker process."""
-    from sluicegate.server.app import make_gateway
-
     sys.exit(run_worker(sys.argv[1:], make_gateway))
 
 
