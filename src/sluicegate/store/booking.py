@@ -167,15 +167,19 @@ async def book(
         result.charged[payer] = result.charged.get(payer, 0) + row.cost_nano_usd
         if row.shortfall_nano_usd:
             result.shortfall[payer] = result.shortfall.get(payer, 0) + row.shortfall_nano_usd
+    costs: list[dict[str, Any]] = []
     for cost in lost:
+        columns = msgspec.structs.asdict(cost)
         cost_entry = provider_cost(cost, MAX_NANO + min(0, balances[PROVIDER_COST]))
         if cost_entry is not None:
             _move(balances, cost_entry)
             entries.append(cost_entry)
+            columns["amount_nano"] = cost_entry.amount_nano
+        costs.append(columns)
     if rows:
         await connection.execute(insert(USAGE), rows)
-    if lost:
-        await connection.execute(insert(PROVIDER_COSTS), [_cost_columns(cost) for cost in lost])
+    if costs:
+        await connection.execute(insert(PROVIDER_COSTS), costs)
     if entries:
         await connection.execute(insert(ENTRIES), [msgspec.structs.asdict(entry) for entry in entries])
         await _save_balances(connection, balances)
@@ -242,13 +246,6 @@ def _usage_columns(row: UsageRow) -> dict[str, Any]:
         "started_at": row.started_at,
         "row": _encode_row(row).decode(),
     }
-
-
-def _cost_columns(cost: ProviderCost) -> dict[str, Any]:
-    columns = msgspec.structs.asdict(cost)
-    if cost.amount_nano is not None:
-        columns["amount_nano"] = min(max(cost.amount_nano, 0), MAX_NANO)
-    return columns
 
 
 # Balances

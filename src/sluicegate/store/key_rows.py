@@ -112,11 +112,14 @@ async def put_configured(
             await _credit_once(
                 connection, account.id, account.balance_nano, f"bootstrap:account:{account.id}", at
             )
-    kept = {key.record.hash for key in keys}
-    in_force = select(KEYS.c.id, KEYS.c.hash).where(KEYS.c.origin == "config", KEYS.c.revoked_at.is_(None))
-    for key_id, key_hash in (await connection.execute(in_force)).all():
-        if key_hash not in kept:
-            await revoke(connection, key_id, at, by="config")
+    # One that changes its name is out of force for a moment, so that two can change names.
+    kept = {(key.record.hash, key.record.name) for key in keys}
+    in_force = select(KEYS.c.id, KEYS.c.hash, KEYS.c.name).where(
+        KEYS.c.origin == "config", KEYS.c.revoked_at.is_(None)
+    )
+    for row in (await connection.execute(in_force)).all():
+        if (row.hash, row.name) not in kept:
+            await revoke(connection, row.id, at, by="config")
     for place, key in enumerate(keys):
         # Each a microsecond later, so that they are listed in the order of the file.
         await _put_configured_key(connection, key, at + place / 1e6)

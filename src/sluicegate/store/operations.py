@@ -21,7 +21,8 @@ from sluicegate.money import MAX_NANO
 from sluicegate.store import Account, Store
 
 Name = Annotated[
-    str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$")
+    str,
+    Meta(min_length=1, max_length=128, pattern=r"\A[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?\Z"),
 ]
 """Printable, without blanks at the ends."""
 Count = Annotated[int, Meta(ge=0, le=MAX_NANO)]
@@ -34,7 +35,7 @@ class CreateKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     id: str
     name: Name
     prefix: str
-    hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    hash: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     """In hexadecimal."""
     account: Name | None = None
     """None: one of the key's own name."""
