@@ -46,6 +46,9 @@ bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/res
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
 	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
 
+docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
+	$(BIN)/python -m sluicegate.config.reference docs/configuration.md
+
 lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
