@@ -1,13 +1,15 @@
 """Price times usage: what a request costs, in whole nano-USD.
 
-Usage is inclusive, so this is the one place that takes it apart into classes that do not overlap: fresh
-input, cache reads, cache writes of either life, media; text, reasoning, media out. Each class has one rate,
-the sum is rounded once, half up. A streamed answer and one that is not cost the same for the same usage,
-since nothing here knows which it was.
+Usage is inclusive, so this is the one place that takes it apart into classes that do not overlap: fresh input,
+cache reads, cache writes of either life, media; text, reasoning, media out. Each class has one rate, and the
+sum is rounded once, half up. A streamed answer and one that is not cost the same for the same usage, since
+nothing here knows which it was.
 
-Counts that contradict each other never make money appear: a remainder below zero counts as none and marks
-the usage as odd. Media that the provider also counts as cached or as reasoning are charged once, as the
-latter."""
+Counts that contradict each other never make money appear: a remainder below zero counts as none and marks the
+usage as odd. Media that the provider also counts as cached or as reasoning are charged once, as the latter.
+"""
+
+import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, TOKENS_PER_RATE, round_half_up
@@ -20,42 +22,58 @@ def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
     Args:
         price: None for a free model.
     """
-    inputs = _Side(usage.input_tokens)
-    read = inputs.take(usage.cache_read_tokens)
-    hour_writes = inputs.count(usage.cache_write_1h_tokens)
-    short_writes = inputs.count(usage.cache_write_5m_tokens)
-    writes = inputs.count(usage.cache_write_tokens)
-    if usage.cache_write_tokens is None:
-        writes = short_writes + hour_writes
-    elif short_writes + hour_writes > writes:
-        inputs.odd = True
-        writes = short_writes + hour_writes
-    inputs.take(writes)
-    audio_in = inputs.take_at_most(usage.input_audio_tokens)
-    image_in = inputs.take_at_most(usage.input_image_tokens)
+    odd = False
+    whole_in = usage.input_tokens or 0
+    read = usage.cache_read_tokens or 0
+    hour = usage.cache_write_1h_tokens or 0
+    short = usage.cache_write_5m_tokens or 0
+    writes = usage.cache_write_tokens
+    audio_in = usage.input_audio_tokens or 0
+    image_in = usage.input_image_tokens or 0
+    whole_out = usage.output_tokens or 0
+    reasoning = usage.reasoning_tokens or 0
+    audio_out = usage.output_audio_tokens or 0
+    image_out = usage.output_image_tokens or 0
+    searches = usage.web_searches or 0
+    if writes is None:
+        writes = short + hour
+    if (
+        min(whole_in, read, hour, short, writes, whole_out, reasoning, searches) < 0
+        or min(audio_in, image_in, audio_out, image_out) < 0
+    ):
+        return charge(price, _without_negatives(usage))[0], True
+    if writes < short + hour:
+        odd = True
+        writes = short + hour
 
-    outputs = _Side(usage.output_tokens)
-    reasoning = outputs.take(usage.reasoning_tokens)
-    audio_out = outputs.take_at_most(usage.output_audio_tokens)
-    image_out = outputs.take_at_most(usage.output_image_tokens)
-
-    searches = inputs.count(usage.web_searches)
-    odd = inputs.odd or outputs.odd
+    fresh = whole_in - read - writes
+    text = whole_out - reasoning
+    if fresh < 0 or text < 0:
+        odd = True
+        fresh, text = max(fresh, 0), max(text, 0)
+    if audio_in or image_in or audio_out or image_out:
+        odd = odd or audio_in + image_in > fresh or audio_out + image_out > text
+        audio_in = min(audio_in, fresh)
+        image_in = min(image_in, fresh - audio_in)
+        audio_out = min(audio_out, text)
+        image_out = min(image_out, text - audio_out)
     if price is None:
         return 0, odd
-    rates = _rates_for(price, usage.input_tokens or 0)
-    write_rate = _or(rates.cache_write, rates.input)
+
+    rates = _rates_for(price, whole_in) if price.tiers else price
+    into, out = rates.input, rates.output
+    write_rate = into if rates.cache_write is None else rates.cache_write
     total = (
-        inputs.left * rates.input
-        + read * _or(rates.cache_read, rates.input)
-        + (writes - hour_writes) * write_rate
-        + hour_writes * _or(rates.cache_write_1h, write_rate)
-        + audio_in * _or(rates.input_audio, rates.input)
-        + image_in * _or(rates.input_image, rates.input)
-        + outputs.left * rates.output
-        + reasoning * _or(rates.reasoning, rates.output)
-        + audio_out * _or(rates.output_audio, rates.output)
-        + image_out * _or(rates.output_image, rates.output)
+        (fresh - audio_in - image_in) * into
+        + read * (into if rates.cache_read is None else rates.cache_read)
+        + (writes - hour) * write_rate
+        + hour * (write_rate if rates.cache_write_1h is None else rates.cache_write_1h)
+        + audio_in * (into if rates.input_audio is None else rates.input_audio)
+        + image_in * (into if rates.input_image is None else rates.input_image)
+        + (text - audio_out - image_out) * out
+        + reasoning * (out if rates.reasoning is None else rates.reasoning)
+        + audio_out * (out if rates.output_audio is None else rates.output_audio)
+        + image_out * (out if rates.output_image is None else rates.output_image)
     )
     nano = round_half_up(total, TOKENS_PER_RATE) + rates.per_request + searches * rates.per_web_search
     if nano > MAX_NANO:
@@ -63,41 +81,14 @@ def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
     return nano, odd
 
 
-class _Side:
-    """The tokens of one direction, while classes are taken out of them."""
-
-    __slots__ = ("left", "odd")
-
-    def __init__(self, total: int | None) -> None:
-        self.odd = False
-        self.left = self.count(total)
-
-    def count(self, tokens: int | None) -> int:
-        """Return a reported count; none at all is 0, and so is a negative one, which is odd."""
-        if tokens is None:
-            return 0
-        if tokens < 0:
-            self.odd = True
-            return 0
-        return tokens
-
-    def take(self, tokens: int | None) -> int:
-        """Take a class out, whole, even where it is more than what is left."""
-        taken = self.count(tokens)
-        self.left -= taken
-        if self.left < 0:
-            self.left = 0
-            self.odd = True
-        return taken
-
-    def take_at_most(self, tokens: int | None) -> int:
-        """Take a class out that may overlap with those before it, as far as anything is left."""
-        wanted = self.count(tokens)
-        taken = min(wanted, self.left)
-        self.left -= taken
-        if taken < wanted:
-            self.odd = True
-        return taken
+def _without_negatives(usage: Usage) -> Usage:
+    """Return usage with every negative count as none."""
+    counts = {
+        name: 0
+        for name, value in msgspec.structs.asdict(usage).items()
+        if isinstance(value, int) and value < 0
+    }
+    return msgspec.structs.replace(usage, **counts)
 
 
 def _rates_for(price: Price, input_tokens: int) -> Price:
@@ -107,7 +98,3 @@ def _rates_for(price: Price, input_tokens: int) -> Price:
         if input_tokens > tier.above_input_tokens:
             rates = tier.price
     return rates
-
-
-def _or(rate: int | None, fallback: int) -> int:
-    return fallback if rate is None else rate

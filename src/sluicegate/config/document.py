@@ -19,7 +19,8 @@ from sluicegate.errors import ConfigError
 Path = tuple[str | int, ...]
 
 MAX_BYTES = 4 * 1024 * 1024
-MAX_NODES = 200_000
+MAX_NODES = 50_000
+MAX_DEPTH = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
@@ -85,8 +86,10 @@ class Document:
         except yaml.MarkedYAMLError as error:
             where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
             raise ConfigError(f"not YAML: {where}{error.problem or error.context}") from None
-        except (yaml.YAMLError, RecursionError) as error:
-            raise ConfigError(f"not YAML: {str(error) or 'nested too deep'}".splitlines()[0]) from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"not YAML: {str(error).splitlines()[0]}") from None
+        except RecursionError:
+            raise ConfigError("nested too deep") from None
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
             raise ConfigError("the file is empty; `sluicegate config init` writes one to start from")
         if not isinstance(node, yaml.MappingNode):
@@ -99,8 +102,10 @@ class Document:
         self._left -= 1
         if self._left < 0:
             raise ConfigError("the file is too large once its aliases are followed")
-        if id(node) in above or len(path) > 40:
+        if id(node) in above:
             raise Problem(path, "an alias that contains itself")
+        if len(path) > MAX_DEPTH:
+            raise Problem(path[:3], "nested too deep")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, above)
         if isinstance(node, yaml.SequenceNode):
@@ -148,7 +153,7 @@ class Document:
             return Text(node.value)
 
     def _wrong(self, path: Path, reason: str, node: yaml.Node) -> None:
-        self.lines.setdefault(path, node.start_mark.line + 1)
+        self.lines[path] = node.start_mark.line + 1
         self.problems.append(Problem(path, reason))
 
 

@@ -18,9 +18,9 @@ from sluicegate.clock import SystemClock
 from sluicegate.config import credentials, document, meaning, models, not_built_yet, schema
 from sluicegate.config.document import Problem
 from sluicegate.config.schema import KeyRow, Sections
-from sluicegate.config.values import parse_proxy
+from sluicegate.config.values import is_loopback, parse_proxy
 from sluicegate.errors import ConfigError
-from sluicegate.routing.proxy_env import proxy_for
+from sluicegate.routing.proxy_env import choose_proxy
 from sluicegate.server.settings import (
     BillingSettings,
     JournalSettings,
@@ -257,7 +257,9 @@ def _key(row: KeyRow) -> BootstrapKey:
 
 
 def _environment_proxy(env: Mapping[str, str], scheme: str, host: str, port: int) -> str | None:
-    proxy = proxy_for(scheme, host, port, env)
+    """Choose the environment's proxy for a provider; none for one on this machine, which no proxy could
+    reach."""
+    proxy = None if is_loopback(host) else choose_proxy(scheme, host, port, env)
     if proxy is None:
         return None
     try:

@@ -39,6 +39,8 @@ def warnings(sections: Sections, now: datetime) -> Iterator[str]:
         if rates is not None and not rates.free and not _any_rate(model):
             yield f"{show(('models', model_id, 'price'))}: every rate is 0; `price: free` would say so"
     for index, key in enumerate(sections.keys):
+        if key.account is None and key.balance_usd is None and key.name not in sections.accounts:
+            yield f"{show(('keys', index))}: {key.name} has neither account nor balance_usd: it pays for nothing"
         if key.expires_at is not None and key.expires_at <= now:
             yield f"{show(('keys', index, 'expires_at'))}: the key {key.name} has expired"
         for at, pattern in enumerate(key.models):

@@ -112,7 +112,7 @@ def similar(provider_id: str, upstream_id: str, today: date) -> Row | None:
 
 
 def rows(provider_id: str, today: date) -> Iterator[tuple[str, Row]]:
-    """Go through all ids that a provider lists, each with its price; dated forms as `…-YYYYMMDD`, see
+    """Go through all ids that a provider lists, each with its price; dated forms as `…-yyyymmdd`, see
     `dated_key`."""
     provider = _providers().get(provider_id)
     if provider is None:
@@ -129,7 +129,7 @@ def rows(provider_id: str, today: date) -> Iterator[tuple[str, Row]]:
                 continue
             row = _row(provider, model, today)
             if row is not None:
-                yield beginning + suffix.format("YYYY", "MM", "DD"), row
+                yield beginning + suffix.format("yyyy", "mm", "dd"), row
 
 
 def mark_up(price: Price, millionths: int) -> Price:

@@ -8,13 +8,15 @@ import ast
 import difflib
 import inspect
 import itertools
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
+from annotated_types import Ge, Le
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -34,6 +36,7 @@ from sluicegate.config.document import Path as SettingPath
 from sluicegate.config.document import Problem
 from sluicegate.config.values import Address
 from sluicegate.messages import Format
+from sluicegate.money import format_usd
 
 # --- Scalars ---
 
@@ -137,6 +140,7 @@ def _or(choices: tuple[str, ...]) -> str:
 
 
 Whole = Annotated[int, _reader(_read_whole, int), _schema("integer")]
+Positive = Annotated[int, _reader(_read_whole, int), Field(ge=1), _schema("integer", minimum=1)]
 Flag = Annotated[bool, _reader(_read_flag, bool), _schema("boolean")]
 Duration = Annotated[
     float,
@@ -663,11 +667,11 @@ class KeyRow(Switches):
     """How strictly requests are translated between formats. Left out: the server's."""
     models: tuple[ModelId, ...] = ("*",)
     """Public ids it may use; one trailing `*` each."""
-    rpm: Annotated[Whole, Field(ge=1)] | None = None
+    rpm: Positive | None = None
     """Requests a minute. Left out, like every limit below: no limit."""
-    tpm: Annotated[Whole, Field(ge=1)] | None = None
+    tpm: Positive | None = None
     """Tokens a minute, input and output."""
-    max_streams: Annotated[Whole, Field(ge=1)] | None = None
+    max_streams: Positive | None = None
     """Requests at once."""
     day_usd: Usd | None = None
     """Spending in a UTC day, USD."""
@@ -799,13 +803,49 @@ def _sections_in(kind: Any) -> type[Section] | None:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the file, for editors and for the reference in docs/."""
     schema = Sections.model_json_schema()
-    for name, fields in _help().items():
-        definition = schema if name == Sections.__name__ else schema["$defs"].get(name, {})
+    schema.pop("title")
+    helps = _help()
+    sections: list[type[Section]] = list(_sections_below(Section))
+    for section in sections:
+        definition = schema if section is Sections else schema["$defs"].get(section.__name__, {})
+        definition.pop("title", None)
         for form in definition.get("anyOf", [definition]):
-            for field, text in fields.items():
-                if field in form.get("properties", {}):
-                    form["properties"][field]["description"] = text
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+            form.pop("title", None)
+            for name, setting in form.get("properties", {}).items():
+                setting.pop("title", None)
+                setting["description"] = helps[section.__name__][name]
+                for bound in section.model_fields[name].metadata:
+                    if setting.get("type") == "integer":
+                        setting |= {"minimum": bound.ge} if isinstance(bound, Ge) else {}
+                        setting |= {"maximum": bound.le} if isinstance(bound, Le) else {}
+                if section is StreamOverrides:
+                    setting.pop("default", None)
+                if "default" in setting:
+                    setting["default"] = _written(section.model_fields[name].default, setting)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Sluicegate", **schema}
+
+
+def _sections_below(base: type[Section]) -> Iterator[type[Section]]:
+    for section in base.__subclasses__():
+        yield section
+        yield from _sections_below(section)
+
+
+def _written(default: Any, setting: dict[str, Any]) -> Any:
+    """Return a default as it would stand in a file."""
+    if isinstance(default, Section):
+        return {}
+    if isinstance(default, SecretStr | Address | Path):
+        return plain(default)
+    if setting.get("format") == "duration":
+        return values.format_duration(default)
+    if setting.get("format") == "usd":
+        return json.loads(format_usd(default))
+    if default == 0 and {"const": "auto"} in setting.get("anyOf", []):
+        return "auto"
+    if isinstance(default, float) and default.is_integer():
+        return int(default)
+    return list(default) if isinstance(default, tuple) else default
 
 
 def _help() -> dict[str, dict[str, str]]:

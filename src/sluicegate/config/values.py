@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from sluicegate.money import parse_usd
 
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_DURATION_S = 366 * 86400.0
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -40,15 +40,20 @@ class Address(NamedTuple):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host, IPv6 without brackets, is this machine by its name or address alone."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_duration(text: str) -> float:
@@ -79,10 +84,8 @@ def parse_amount(text: str) -> int:
     """Read an amount of USD that is not negative, as nano-USD."""
     try:
         nano = parse_usd(text)
-    except ValueError as error:
-        raise ValueError(
-            f"must be a decimal amount of USD such as 1.25, with at most nine decimals ({error})"
-        ) from None
+    except ValueError:
+        raise ValueError("must be a decimal amount of USD such as 1.25, with at most nine decimals") from None
     if nano < 0:
         raise ValueError("must not be negative")
     return nano
@@ -90,7 +93,7 @@ def parse_amount(text: str) -> int:
 
 def parse_percent(text: str) -> int:
     """Read a percentage of 0 to 10000 with at most six decimals, as millionths of a percent."""
-    match = re.fullmatch(r"(\d{1,5})(?:\.(\d{1,6}))?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,5})(?:\.([0-9]{1,6}))?", text.strip())
     millionths = int(match[1]) * 10**6 + int((match[2] or "").ljust(6, "0")) if match else -1
     if not 0 <= millionths <= 10_000 * 10**6:
         raise ValueError("must be a percentage of 0 to 10000, with at most six decimals")

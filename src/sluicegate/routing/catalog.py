@@ -217,9 +217,9 @@ def price_key(provider: str, upstream_id: str) -> str:
 
 
 def dated_key(key: str) -> str | None:
-    """Return the key that stands for all dated forms of an id (`…-YYYYMMDD`), or None where an id has no
+    """Return the key that stands for all dated forms of an id (`…-yyyymmdd`), or None where an id has no
     date."""
-    spelled, found = _DATE.subn(lambda date: f"{date[1]}YYYY{date[2]}MM{date[2]}DD", key)
+    spelled, found = _DATE.subn(lambda date: f"{date[1]}yyyy{date[2]}mm{date[2]}dd", key)
     return spelled if found else None
 
 
