@@ -1,6 +1,6 @@
 """The smallest gate: passes requests through to one provider and its answers back, with nothing in between.
 
-What it costs is what the HTTP layer costs; `python -m tests.server.passthrough` measures that (see its `main`).
+What it costs is what the HTTP layer costs; `python -m tests.server.measure` measures that.
 """
 
 import asyncio

@@ -37,8 +37,12 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _METHODS = {name.encode(): name for name in ALLOWED_METHODS.split(", ")}
 _HOST = re.compile(rb"[^\s,/@?#]*")
 _WATCHED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
-_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t -~\x80-\xff]*)?")
-_TRAILER_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_CHUNK_LINE = re.compile(
+    rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|\"[\t !#-\[\]-~]*\"))?)*" % (_TOKEN, _TOKEN)  # no quoted pairs
+)
+_CHUNK_LINE_BEGINNING = re.compile(rb"[0-9A-Fa-f]{0,15}(?:;[\t -~]*)?\r?")
+_TRAILER_LINE = re.compile(rb"%b:[\t -~\x80-\xff]*" % _TOKEN)
 
 Header = tuple[bytes, bytes]
 
@@ -49,6 +53,8 @@ class _HeaderSink:
     headers: list[Header]
     watched: list[Header]
     complete: bool
+    keep_alive: bool
+    parser: httptools.HttpRequestParser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         header = (name.lower(), value.rstrip(b" \t"))
@@ -58,6 +64,7 @@ class _HeaderSink:
 
     def on_headers_complete(self) -> None:
         self.complete = True
+        self.keep_alive = self.parser.should_keep_alive()  # it forgets when a message without body ends
 
 
 _SINK = _HeaderSink()
@@ -138,7 +145,7 @@ class RequestHead:
         watched: list[Header] = []
         sink.watched = watched
         sink.complete = False
-        parser = httptools.HttpRequestParser(sink)
+        sink.parser = parser = httptools.HttpRequestParser(sink)
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -149,7 +156,7 @@ class RequestHead:
             raise BadRequest("malformed HTTP request: the head does not end where it should")
         if len(self.headers) > MAX_HEADERS:
             raise HeadersTooLarge(f"the request has more than {MAX_HEADERS} headers")
-        self.keep_alive = parser.should_keep_alive() and not self.http10
+        self.keep_alive = sink.keep_alive and not self.http10
         self._check(watched)
 
     def _split_target(self, target: bytes) -> None:
@@ -301,10 +308,10 @@ class ChunkedBody:
     def _hold_line(self, data: bytes, at: int) -> None:
         self._held = held = data[at:]
         limit = MAX_CHUNK_LINE_BYTES if self._left == -1 else MAX_TRAILER_BYTES
-        if len(held) > limit or b"\n" in held or (self._left == -1 and not _begins_size(held)):
+        if (
+            len(held) > limit
+            or b"\n" in held
+            or (self._left == -1 and not _CHUNK_LINE_BEGINNING.fullmatch(held))
+        ):
             part = "chunk size" if self._left == -1 else "trailer"
             raise BadRequest(f"malformed chunked body: bad {part}")
-
-
-def _begins_size(line: bytes) -> bool:
-    return _CHUNK_LINE.fullmatch(line.removesuffix(b"\r")) is not None or line == b""
