@@ -48,70 +48,105 @@ class Response(NamedTuple):
         return json.loads(self.body)
 
 
-def parse_response(raw: bytes, *, method: str = "POST", closed: bool = False) -> Response | None:
-    """Read the first answer out of a connection's bytes; None while its head is not whole.
+class ResponseReader:
+    """Reads one answer out of the bytes of a connection as they come."""
 
-    Args:
-        closed: the connection has ended, which completes a body that is framed so.
-    """
-    offset, informational = 0, []
-    while True:
-        end = raw.find(b"\r\n\r\n", offset)
-        if end < 0:
+    def __init__(self, method: str = "POST", offset: int = 0) -> None:
+        """Begin at an offset of the connection's bytes."""
+        self._method = method
+        self._start = self._at = offset
+        self._informational: list[int] = []
+        self._head: tuple[str, int, str, list[tuple[str, str]]] | None = None
+        self._chunks: list[bytes] = []
+        self._body = b""
+        self._complete = False
+
+    def read(self, raw: bytes | bytearray, *, closed: bool = False) -> Response | None:
+        """Take in what has come so far; return the answer once it is complete, None until then.
+
+        Args:
+            raw: all bytes of the connection.
+            closed: it has ended: the answer is returned as it stands, if its head is whole.
+        """
+        if self._head is None and not self._read_head(raw):
             return None
-        lines = raw[offset:end].decode("latin-1").split("\r\n")
-        version, status_text, *reason = lines[0].split(" ", 2)
-        assert version in ("HTTP/1.1", "HTTP/1.0"), f"status line {lines[0]!r}"
-        status = int(status_text)
-        offset = end + 4
-        if status >= 200:
-            break
-        informational.append(status)
-    headers = []
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        assert colon, f"header line {line!r}"
-        assert name == name.strip(), f"header line {line!r}"
-        headers.append((name.lower(), value.strip()))
-    fields = dict(headers)
-    chunked = fields.get("transfer-encoding", "").lower() == "chunked"
-    assert not (chunked and "content-length" in fields), "both lengths"
-    chunks: tuple[bytes, ...] = ()
-    if method == "HEAD" or status in (204, 304):
-        body, complete = b"", True
-    elif chunked:
-        body, complete, offset, chunks = _read_chunks(raw, offset)
-    elif "content-length" in fields:
-        length = int(fields["content-length"])
-        body = raw[offset : offset + length]
-        complete = len(body) == length
-        offset += len(body)
-    else:
-        body, complete, offset = raw[offset:], closed, len(raw)
-    return Response(
-        status, " ".join(reason), headers, body, complete, chunks, offset, version, tuple(informational)
-    )
+        assert self._head is not None
+        version, status, reason, headers = self._head
+        if not self._complete:
+            self._read_body(raw, status, dict(headers), closed)
+        if not self._complete and not closed:
+            return None
+        return Response(
+            status=status,
+            reason=reason,
+            headers=headers,
+            body=self._body,
+            complete=self._complete,
+            chunks=tuple(self._chunks),
+            size=self._at - self._start,
+            version=version,
+            informational=tuple(self._informational),
+        )
+
+    def _read_head(self, raw: bytes | bytearray) -> bool:
+        while True:
+            end = raw.find(b"\r\n\r\n", self._at)
+            if end < 0:
+                return False
+            lines = raw[self._at : end].decode("latin-1").split("\r\n")
+            version, status, *reason = lines[0].split(" ", 2)
+            assert version in ("HTTP/1.1", "HTTP/1.0"), f"status line {lines[0]!r}"
+            self._at = end + 4
+            if int(status) >= 200:
+                break
+            self._informational.append(int(status))
+        headers = []
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            assert colon, f"header line {line!r}"
+            assert name == name.strip(), f"header line {line!r}"
+            headers.append((name.lower(), value.strip()))
+        self._head = version, int(status), " ".join(reason), headers
+        return True
+
+    def _read_body(self, raw: bytes | bytearray, status: int, fields: dict[str, str], closed: bool) -> None:
+        chunked = fields.get("transfer-encoding", "").lower() == "chunked"
+        assert not (chunked and "content-length" in fields), "both lengths"
+        if self._method == "HEAD" or status in (204, 304):
+            self._complete = True
+        elif chunked:
+            self._read_chunks(raw)
+            if self._complete or closed:
+                self._body = b"".join(self._chunks)
+        elif "content-length" in fields:
+            length = int(fields["content-length"])
+            if closed or len(raw) - self._at >= length:
+                self._body = bytes(raw[self._at : self._at + length])
+                self._complete = len(self._body) == length
+                self._at += len(self._body)
+        elif closed:
+            self._body, self._complete, self._at = bytes(raw[self._at :]), True, len(raw)
+
+    def _read_chunks(self, raw: bytes | bytearray) -> None:
+        while True:
+            end = raw.find(b"\r\n", self._at)
+            if end < 0:
+                return
+            size = int(raw[self._at : end].partition(b";")[0], 16)
+            start = end + 2
+            if len(raw) < start + size + 2:
+                return
+            assert raw[start + size : start + size + 2] == b"\r\n", "a chunk is longer than it says"
+            self._at = start + size + 2
+            if size == 0:
+                self._complete = True
+                return
+            self._chunks.append(bytes(raw[start : start + size]))
 
 
-def _read_chunks(raw: bytes, offset: int) -> tuple[bytes, bool, int, tuple[bytes, ...]]:
-    chunks: list[bytes] = []
-    while True:
-        end = raw.find(b"\r\n", offset)
-        if end < 0:
-            break
-        size = int(raw[offset:end].partition(b";")[0], 16)
-        start = end + 2
-        if size == 0:
-            if raw[start : start + 2] == b"\r\n":
-                return b"".join(chunks), True, start + 2, tuple(chunks)
-            break
-        if len(raw) < start + size + 2:
-            chunks.append(raw[start : start + size])
-            break
-        assert raw[start + size : start + size + 2] == b"\r\n", "a chunk is longer than it says"
-        chunks.append(raw[start : start + size])
-        offset = start + size + 2
-    return b"".join(chunks), False, offset, tuple(chunks)
+def parse_response(raw: bytes | bytearray, *, method: str = "POST", closed: bool = True) -> Response | None:
+    """Read the first answer out of all bytes of a connection; None where its head is not whole."""
+    return ResponseReader(method).read(raw, closed=closed)
 
 
 def request_bytes(
@@ -142,7 +177,7 @@ class Client(asyncio.Protocol):
     def __init__(self) -> None:
         self.received: list[tuple[float, bytes]] = []
         """Every read, with its time (`time.monotonic`)."""
-        self.raw = b""
+        self.raw = bytearray()
         """All of them together."""
         self.ended: str | None = None
         """How the peer ended the connection: `fin`, `reset`, or None while it is open."""
@@ -238,13 +273,14 @@ class Client(asyncio.Protocol):
 
     async def response(self, *, method: str = "POST", timeout_s: float = 5.0) -> Response:
         """Return the next answer of the connection: complete, or as it was when the peer ended it."""
+        reader = ResponseReader(method, self._taken)
         found: Response | None = None
 
         def whole() -> bool:
             nonlocal found
             closed = self.ended is not None
-            found = parse_response(self.raw[self._taken :], method=method, closed=closed)
-            return closed or (found is not None and found.complete)
+            found = reader.read(self.raw, closed=closed)
+            return closed or found is not None
 
         await self.until(whole, timeout_s)
         if found is None:
