@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sluicegate.config import credentials, load
 from sluicegate.errors import ConfigError
@@ -317,3 +319,25 @@ def test_a_command_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     command = json.dumps([sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(ConfigError, match=r"providers\.p\.api_key_command: did not end within"):
         load(write(tmp_path, provider(f"api_key_command: {command}")), {}, NOW)
+
+
+PIECES = st.sampled_from(
+    ["{", "}", "[", "]", ":", ",", "&a ", "*a", "<<: ", "null", "- ", "\n", '"', "'", "!!int ", "${", "$", "#", "\t",
+     "0", "é", "? ", "|", "---", "%", "true", "-1", "1e999", ".nan", "*", "@", "\x85", "\U0001f600", "models", " "]
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, len(DESIGN)), st.integers(0, 40), PIECES), min_size=1, max_size=4))
+def test_a_damaged_file_is_right_or_refused_and_nothing_else(
+    tmp_path: Path, cuts: list[tuple[int, int, str]]
+) -> None:
+    text = DESIGN
+    for start, length, piece in cuts:
+        text = text[:start] + piece + text[start + length :]
+    message = ""
+    try:
+        load(write(tmp_path, text), ENV, NOW).worker_settings(b"", {})
+    except ConfigError as error:
+        message = error.message
+    assert not [secret for secret in ENV.values() if secret in message]
