@@ -47,7 +47,8 @@ from sluicegate.server.telemetry import Tally
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import openai_errors
 from sluicegate.wire.cost import bill
-from sluicegate.wire.openai_chat import ChatAnswer, ChatStream, Identity
+from sluicegate.wire.openai_chat import ChatStream
+from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.upstream_errors import from_stream_error
 

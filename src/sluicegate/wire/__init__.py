@@ -32,8 +32,6 @@ class StreamCodec(Protocol):
     """`out` holds the finish of the whole answer: a finished checkpoint must be journalled before it is written."""
     joins_usage: bool
     """Finish and usage share an event: the finish waits for usage, and `release` puts out nothing."""
-    held: bool
-    """The finish is held back until the next event, the end or `release`."""
     ended: bool
     """The answer is complete: `farewell` may be called."""
     error: StreamError | None
@@ -41,8 +39,17 @@ class StreamCodec(Protocol):
     usage: Usage | None
     """The provider's last report."""
     finish_reason: str | None
-    repaired: bool
     upstream_id: str | None
+
+    @property
+    def held(self) -> bool:
+        """Whether the finish is held back until the next event, the end or `release`."""
+        ...
+
+    @property
+    def repaired(self) -> bool:
+        """Whether anything beyond the contract's own edits had to be put right."""
+        ...
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body. Raises DecodeError."""

@@ -7,8 +7,8 @@ any wire format.
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,10 +16,13 @@ from sluicegate.errors import DecodeError
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = b" \t\n\r"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_KEY = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
+_JOINT = re.compile(rb"[\s,]*+")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _SCALAR_END = re.compile(rb"[,\]}\s]")
-_SURROGATE = re.compile(rb"\\(?:u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_SURROGATE = re.compile(rb"\\\\|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
+"""Escaped backslashes are matched too, so that what follows them is not taken for an escape."""
 
 
 class Member(NamedTuple):
@@ -57,7 +60,7 @@ def members(data: bytes, format: str = "json") -> list[Member]:
         spelled = key.encode()
         end_of_key = key_at + 1 + len(spelled)
         if data[key_at + 1 : end_of_key] != spelled or data[end_of_key : end_of_key + 1] != b'"':
-            return _walk(data)  # an escaped spelling or a duplicate
+            return inner_members(data, data.index(b"{"))  # an escaped spelling or a duplicate
         start = data.index(b":", end_of_key) + 1
         while data[start] in _SPACE:
             start += 1
@@ -69,11 +72,11 @@ def members(data: bytes, format: str = "json") -> list[Member]:
         if data[at] == 0x7D:  # }
             break
         if data[at] != 0x2C:  # a duplicate of another length
-            return _walk(data)
+            return inner_members(data, data.index(b"{"))
     if len(found) != len(fields) or data[at:].strip(_SPACE)[:1] not in (b"}", b'"'):
-        return _walk(data)
+        return inner_members(data, data.index(b"{"))
     if data.find(b'"', at) != -1:  # members beyond the last new key: duplicates
-        return _walk(data)
+        return inner_members(data, data.index(b"{"))
     return found
 
 
@@ -102,28 +105,19 @@ def _reason(error: msgspec.DecodeError) -> str:
     return "JSON is malformed: " + text[0].lower() + text[1:]
 
 
-def _walk(data: bytes) -> list[Member]:
-    """List the members of valid JSON the slow way; sees duplicate and escaped keys."""
+def inner_members(data: bytes, start: int) -> list[Member]:
+    """List the members of the object that starts at `start`, in bytes known to be valid JSON and UTF-8.
+
+    Duplicate and escaped keys are seen; offsets are into `data`.
+    """
     found: list[Member] = []
-    at = data.index(b"{") + 1
-    while True:
-        at = _skip_space(data, at)
-        if data[at] == 0x7D:
-            return found
-        if data[at] == 0x2C:
-            at = _skip_space(data, at + 1)
-        match = _STRING.match(data, at)
-        assert match is not None, "the JSON was decoded before"
-        key_at = at
-        start = _skip_space(data, data.index(b":", match.end()) + 1)
-        at = value_end(data, start)
-        found.append(Member(json.loads(match[0]), key_at, start, at))
-
-
-def _skip_space(data: bytes, at: int) -> int:
-    while data[at] in _SPACE:
-        at += 1
-    return at
+    at = start + 1
+    while (match := _KEY.match(data, at)) is not None:
+        spelled = match[1]
+        key = json.loads(b'"%b"' % spelled) if b"\\" in spelled else spelled.decode()
+        at = value_end(data, match.end())
+        found.append(Member(key, match.start(1) - 1, match.end(), at))
+    return found
 
 
 def value_end(data: bytes, start: int) -> int:
@@ -156,27 +150,22 @@ def value_end(data: bytes, start: int) -> int:
 def elements(data: bytes, start: int) -> list[tuple[int, int]]:
     """Return the offsets of the elements of the array that starts at `start`, in bytes known to be valid JSON."""
     found: list[tuple[int, int]] = []
-    at = _skip_space(data, start + 1)
-    while data[at] != 0x5D:
+    at = start + 1
+    while True:
+        joint = _JOINT.match(data, at)
+        assert joint is not None, "it matches nothing too"
+        at = joint.end()
+        if data[at] == 0x5D:
+            return found
         end = value_end(data, at)
         found.append((at, end))
-        at = _skip_space(data, end)
-        if data[at] == 0x2C:
-            at = _skip_space(data, at + 1)
-    return found
+        at = end
 
 
-def inner_members(data: bytes, start: int) -> list[Member]:
-    """List the members of the object that starts at `start`, in bytes known to be valid JSON; offsets are into data."""
-    end = value_end(data, start)
-    return [
-        Member(member.key, member.key_at + start, member.start + start, member.end + start)
-        for member in _walk(data[start:end])
-    ]
-
-
-def splice(data: bytes, edits: Iterable[Edit]) -> bytes:
+def splice(data: bytes, edits: Collection[Edit]) -> bytes:
     """Apply edits that do not overlap, in any order."""
+    if not edits:
+        return data
     pieces: list[bytes] = []
     at = 0
     for start, end, new in sorted(edits):
@@ -187,88 +176,107 @@ def splice(data: bytes, edits: Iterable[Edit]) -> bytes:
     return b"".join(pieces)
 
 
-def removal(data: bytes, member: Member) -> Edit:
-    """Return the edit that takes one member out, with the comma that joined it.
+def edits(
+    data: bytes,
+    members: Sequence[Member],
+    wanted: Mapping[str, bytes],
+    dropped: Container[str] = (),
+    *,
+    start: int = 0,
+) -> list[Edit]:
+    """Return the edits that give an object's members these values, add those it lacks, and take some out.
 
-    Two neighbours cannot both be removed by such edits; take them out one after the other.
+    Args:
+        members: of the object, all of them; of a key that comes twice every occurrence is edited.
+        wanted: keys, which need no escape, and the JSON text of their values.
+        dropped: keys to take out, each with the comma that joined it.
+        start: where the object begins, or anything before it but white space.
     """
-    after = member.end
-    while data[after] in _SPACE:
-        after += 1
-    if data[after] == 0x2C:
-        after += 1
-        while data[after] in _SPACE:
-            after += 1
-        return Edit(member.key_at, after, b"")
-    before = member.key_at - 1
-    while data[before] in _SPACE:
-        before -= 1
-    if data[before] == 0x2C:
-        return Edit(before, member.end, b"")
-    return Edit(member.key_at, member.end, b"")
-
-
-def insertion(data: bytes, end: int, new: bytes) -> Edit:
-    """Return the edit that adds members (`"key":value,…`) at the end of the object whose value ends at `end`."""
-    at = end - 1
-    before = at - 1
-    while data[before] in _SPACE:
-        before -= 1
-    return Edit(at, at, new if data[before] == 0x7B else b"," + new)
-
-
-def settings(data: bytes, start: int, values: dict[str, bytes]) -> list[Edit]:
-    """Return the edits that give members of the object at `start` these values, adding those it lacks at its end."""
-    edits: list[Edit] = []
-    missing = dict(values)
-    for member in inner_members(data, start):
-        new = missing.pop(member.key, None)
+    found: list[Edit] = []
+    missing = dict(wanted)
+    kept_end: int | None = None
+    cut_from: int | None = None
+    for key, key_at, value_at, end in members:
+        if key in dropped:
+            if cut_from is None:
+                cut_from = key_at
+            continue
+        if cut_from is not None:
+            found.append(Edit(cut_from, key_at, b""))
+            cut_from = None
+        kept_end = end
+        new = wanted.get(key)
         if new is not None:
-            edits.append(Edit(member.start, member.end, new))
+            missing.pop(key, None)
+            if data[value_at:end] != new:
+                found.append(Edit(value_at, end, new))
+    last_end = members[-1].end if members else data.index(b"{", start) + 1
+    if cut_from is not None:
+        found.append(Edit(cut_from if kept_end is None else kept_end, last_end, b""))
     if missing:
-        added = b",".join(b'"' + key.encode() + b'":' + new for key, new in missing.items())
-        edits.append(insertion(data, value_end(data, start), added))
-    return edits
+        added = b",".join(b'"%b":%b' % (key.encode(), new) for key, new in missing.items())
+        found.append(Edit(last_end, last_end, added if kept_end is None else b"," + added))
+    return found
 
 
-def without(data: bytes, key: str) -> bytes:
-    """Return the object without its top-level members of that name."""
-    while True:
-        member = next((member for member in members(data) if member.key == key), None)
-        if member is None:
-            return data
-        data = splice(data, [removal(data, member)])
+def changed(data: bytes, wanted: Mapping[str, bytes], dropped: Container[str] = ()) -> bytes:
+    """Return the object with these values set and those members gone; see `edits`.
+
+    Raises:
+        DecodeError: as `members`.
+    """
+    return splice(data, edits(data, members(data), wanted, dropped))
 
 
 def replace_lone_surrogates(data: bytes) -> bytes:
     r"""Return JSON text in which every surrogate escape without its partner has become U+FFFD."""
-    pieces: list[bytes] = []
-    while True:
-        at = lone_surrogate(data)
-        if at is None:
-            pieces.append(data)
-            return b"".join(pieces)
-        pieces += (data[:at], b"\\ufffd")
-        data = data[at + 6 :]
+    return splice(data, [Edit(at, at + 6, b"\\ufffd") for at in _lone_surrogates(data)])
 
 
 def lone_surrogate(data: bytes) -> int | None:
     r"""Return the offset of the first `\ud800`–`\udfff` escape that is not half of a pair, or None."""
-    high: re.Match[bytes] | None = None
+    return next(_lone_surrogates(data), None)
+
+
+def _lone_surrogates(data: bytes) -> Iterator[int]:
+    high_at: int | None = None
     for match in _SURROGATE.finditer(data):
         code = match[1]
-        if high is not None:
-            if code is not None and code[1:2] in b"cdefCDEF" and match.start() == high.end():
-                high = None
+        at = match.start()
+        is_low = code is not None and code[1:2] in b"cdefCDEF"
+        if high_at is not None:
+            if is_low and at == high_at + 6:
+                high_at = None
                 continue
-            return high.start()
-        if code is not None:
-            if code[1:2] in b"cdefCDEF":
-                return match.start()
-            high = match
-    return high.start() if high is not None else None
+            yield high_at
+            high_at = None
+        if is_low:
+            yield at
+        elif code is not None:
+            high_at = at
+    if high_at is not None:
+        yield high_at
 
 
-def dumps(value: Any) -> bytes:
+def settings(data: bytes, start: int, values: Mapping[str, bytes]) -> list[Edit]:
+    """Return the edits that give members of the object at `start` these values; see `edits`."""
+    return edits(data, inner_members(data, start), values, start=start)
+
+
+def without(data: bytes, key: str) -> bytes:
+    """Return the object without its top-level members of that name."""
+    return changed(data, {}, (key,))
+
+
+def dumps(value: object) -> bytes:
     """Encode compactly as UTF-8, without ASCII escapes."""
     return msgspec.json.encode(value)
+
+
+def is_json(data: bytes) -> bool:
+    """Whether bytes are one JSON text."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

@@ -2,116 +2,63 @@
 
 What is always put right: id, created, object and model (the same on every chunk, the model as the client asked for
 it), the finish reason, the end marker, usage (asked of the provider, shown as the client's profile says). With
-`repair` also repeated roles, and tool-call fragments that lack what an SDK needs. It leaves to the shell when an event
-leaves, and to `billing` what it costs. Source: wire formats page `chat-completions.md`; contract C1–C7.
+`repair` also repeated roles, choices out of order, reasoning under another name, and tool-call fragments that lack
+what an SDK needs. It leaves to the shell when an event leaves, and to `billing` what it costs. Source: wire formats
+page `chat-completions.md`; contract C1–C7.
 """
 
-import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
-from sluicegate.wire import Bill, json_edit, openai_errors
+from sluicegate.wire import Bill, json_edit, openai_errors, usual_event
+from sluicegate.wire.half_characters import HalfCharacters
 from sluicegate.wire.json_edit import Edit
-from sluicegate.wire.openai_usage import read_usage, with_members, write_usage
+from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
+from sluicegate.wire.openai_chat_chunk import (
+    Choice,
+    Chunk,
+    Delta,
+    decode_chunk,
+    has_unknown_content,
+    right_reason,
+)
+from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
+from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader, frame
-from sluicegate.wire.upstream_errors import read_stream_error
+from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
+from sluicegate.wire.usual_event import UsualEvent
 
 DONE = b"data: [DONE]\n\n"
-_UNSET = msgspec.UNSET
-
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-_FINISH_ALIASES = {
-    "max_tokens": "length",
-    "model_length": "length",
-    "MAX_TOKENS": "length",
-    "safety": "content_filter",
-    "SAFETY": "content_filter",
-    "refusal": "content_filter",
-    "tool_use": "tool_calls",
-    "tool_call": "tool_calls",
-}
-_KNOWN_DELTA = frozenset(
-    {"role", "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call"}
-)
-_QUIET_DELTA = frozenset({"name", "annotations", "provider_specific_fields"})
-_STRING_MEMBER = re.compile(rb'("[^"\\]+")\s*:\s*"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NOTHING = (b"null", b"false", b'""', b"{}", b"0")
 _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
 
 
-class _Function(msgspec.Struct, gc=False):
-    name: Any = None
-    arguments: Any = None
+class _ChoiceState:
+    """What one choice has come to."""
 
+    __slots__ = ("calls", "finish_left", "held", "held_content", "index", "reason", "role_left")
 
-class _ToolDelta(msgspec.Struct, gc=False):
-    index: Any = None
-    id: Any = None
-    type: Any = None
-    function: _Function | None = None
-    custom: Any = None
-
-
-class _Delta(msgspec.Struct, gc=False):
-    content: Any = None
-    role: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-    tool_calls: list[_ToolDelta] | None = None
-    function_call: _Function | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: Any = None
-    delta: _Delta | None = None
-    finish_reason: Any = None
-
-
-class _Chunk(msgspec.Struct, gc=False):
-    id: Any = None
-    object: Any = None
-    created: Any = None
-    model: Any = None
-    choices: list[_Choice] | None = None
-    usage: msgspec.Raw | msgspec.UnsetType = _UNSET
-    error: msgspec.Raw | msgspec.UnsetType = _UNSET
-
-
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
-
-
-class Identity(msgspec.Struct, kw_only=True):
-    """How an answer names itself to the client."""
-
-    model: str
-    """The id the client asked for."""
-    fallback_id: str
-    """Used where the provider gives no id, or where its id is hidden."""
-    created: int
-    """Used where the provider gives none; seconds since 1970."""
-    hide_provider: bool = False
-
-
-class _Held:
-    """A finish that waits for the event after it."""
-
-    __slots__ = ("content", "payload", "reason")
-
-    def __init__(self, payload: bytes, reason: str, content: bool) -> None:
-        self.payload = payload
-        self.reason = reason
-        self.content = content
-        """The event carries content of its own that has not left yet."""
+    def __init__(self, index: int, calls: ToolCalls) -> None:
+        self.index = index
+        self.calls = calls
+        self.role_left = False
+        self.reason: str | None = None
+        """Why it has finished; None while it runs."""
+        self.held: bytes | None = None
+        """Its finish, which waits for what follows."""
+        self.held_content = False
+        """The held event carries content, or the role, that has not left yet."""
+        self.finish_left = False
 
 
 class ChatStream:
     """One streamed chat completion between a provider and a client that both speak chat. See `StreamCodec`."""
+
+    joins_usage = False
 
     def __init__(
         self,
@@ -135,42 +82,30 @@ class ChatStream:
         self._keep_null_usage = keep_null_usage
         self._repair = repair
         self._choices = choices
+        self._max_event_bytes = max_event_bytes
         self._reader = EventReader(max_event_bytes)
 
         self.out: list[bytes] = []
         self.content = False
         self.finishing = False
         self.ended = False
+        self.holds = 0
+        """How often a finish was held back anew."""
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
-        self.repaired = False
         self.upstream_id: str | None = None
+        self._put_right = False
 
-        self._id = b""
-        self._created = b""
-        self._model = msgspec.json.encode(identity.model)
-        self._roles: set[int] = set()
-        self._held: dict[int, _Held] = {}
-        self._finished: set[int] = set()
-        self._finish_left: set[int] = set()
-        self._calls: dict[int, dict[int, list[str]]] = {}
-        """Arguments received, by choice and call: told apart only to know whether a call is whole."""
-        self._call_ids: dict[int, dict[int, str]] = {}
-        self._last_calls: list[int] = []
-        """Which calls the fragments of the event at hand belong to."""
-        self._seen_calls: dict[int, set[int]] = {}
-        """Calls whose first fragment has left."""
+        self._wanted: dict[str, bytes] = {}
+        """The members that are the same on every chunk."""
+        self._states: dict[int, _ChoiceState] = {}
+        self._held: dict[int, _ChoiceState] = {}
         self._usage_raw: bytes | None = None
         self._usage_event: bytes | None = None
-        self._torn: bytes | None = None
-        """An event whose text ends in half a character; the next may bring the other half."""
-        self._wire_head: bytes | None = None
-        self._wire_tail = b""
-        self._payload_head = b""
-        self._payload_tail = b""
-        self._out_head = b""
-        self._out_tail = b""
+        self._halves = HalfCharacters()
+        self._usual: UsualEvent | None = None
+        """None also whenever an event may not pass without being looked at."""
         self._learned = 0
 
     @property
@@ -178,31 +113,32 @@ class ChatStream:
         """Whether a finish is held back."""
         return bool(self._held)
 
+    @property
+    def repaired(self) -> bool:
+        """Whether anything beyond the contract's own edits had to be put right."""
+        return self._put_right or self._halves.repaired
+
     # ---- bytes in -------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the body.
+        """Take the next bytes of the body; what comes after the end or an error is not looked at.
 
         Raises:
-            DecodeError: an event is not JSON, or too long.
+            DecodeError: an event is not a chunk, or too long.
         """
-        head = self._wire_head
-        if (
-            head is not None
-            and data.startswith(head)
-            and data.endswith(self._wire_tail)
-            and self._reader.clean
-        ):
+        usual = self._usual
+        if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
             # The usual read: one event that differs from the one before only inside its text.
-            text = _plain_text(data, len(head), len(self._wire_tail))
-            if text is not None and not self._held and self._torn is None:
-                self._count_text(text)
-                self.out.append(self._out_head + data[len(head) : -len(self._wire_tail)] + self._out_tail)
+            event = usual.rewrite(data, usual.wire_head, usual.wire_tail)
+            if event is not None:
+                self._pass_on(usual, event)
                 return
-        for event in self._reader.feed(data):
+        if self.ended or self.error is not None:
+            return
+        for _, payload in self._reader.feed(data):
+            self._take(payload)
             if self.ended or self.error is not None:
                 return
-            self._take(event.data)
 
     def finish(self) -> None:
         """Take the end of the body.
@@ -210,17 +146,21 @@ class ChatStream:
         Raises:
             DecodeError: the answer was cut: neither marker nor finish reason came.
         """
-        for event in self._reader.finish():
-            if not self.ended and self.error is None:
-                if event.data.strip() != b"[DONE]" and not _is_json(event.data):
-                    raise DecodeError("chat", None, "the stream ended inside an event")
-                self._take(event.data)
-        self._mend_torn(None)
+        if self.ended or self.error is not None:
+            return
+        try:
+            for _, payload in self._reader.finish():
+                self._take(payload)
+            for payload in self._halves.give_up():
+                self._take_chunk(payload)
+        except DecodeError:
+            if not self._all_finished():
+                raise DecodeError("chat", None, "the stream ended inside an event") from None
         if self.ended or self.error is not None:
             return
         if not self._all_finished():
             raise DecodeError("chat", None, "the stream ended without a finish reason or [DONE]")
-        self.ended = True
+        self._end()
 
     def feed_whole(self, body: bytes) -> None:
         """Take an answer that came as one completion instead of a stream.
@@ -236,656 +176,481 @@ class ChatStream:
         if self.error is None and not self.ended:
             self._take_done()
 
+    def _pass_on(self, usual: UsualEvent, event: bytes) -> None:
+        text = usual.text
+        self._count_text(text)
+        if usual.parts is not None:
+            usual.parts.append(text)
+        self.out.append(event)
+
     def _take(self, payload: bytes) -> None:
-        if payload[0] == 0x7B:  # {
-            if (
-                self._wire_head is not None
-                and not self._held
-                and self._torn is None
-                and payload.startswith(self._payload_head)
-                and payload.endswith(self._payload_tail)
-            ):
-                text = _plain_text(payload, len(self._payload_head), len(self._payload_tail))
-                if text is not None:
-                    self._count_text(text)
-                    middle = payload[len(self._payload_head) : -len(self._payload_tail)]
-                    self.out.append(self._out_head + middle + self._out_tail)
-                    return
-            self._take_chunk(payload)
-            return
+        usual = self._usual
+        if usual is not None:
+            event = usual.rewrite(payload, usual.head, usual.tail)
+            if event is not None:
+                self._pass_on(usual, event)
+                return
         payload = payload.strip()
         if payload == b"[DONE]":
             self._take_done()
-        elif payload[:1] == b"{":
-            self._take_chunk(payload)
-        else:
+            return
+        if not payload.startswith(b"{"):
             raise DecodeError("chat", None, "an event is not a JSON object")
-
-    def _take_done(self) -> None:
-        self._mend_torn(None)
-        for choice, calls in self._calls.items():
-            if choice not in self._finished and any(
-                not _is_json("".join(parts).encode()) for parts in calls.values()
-            ):
-                raise DecodeError("chat", None, "the stream ended inside a tool call")
-        if not self.content and not self._finished:
-            raise DecodeError("chat", None, "the stream ended without any output")
-        for choice in sorted(self._roles | ({0} if self._choices == 1 else set())):
-            if choice not in self._finished:
-                reason = "tool_calls" if self._calls.get(choice) else "stop"
-                self._hold(choice, _Held(self._mint_finish(choice, reason), reason, False))
-                self.repaired = True
-        self.ended = True
+        if self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+            self._take_chunk(payload)
+            return
+        for whole in self._halves.mend(payload):
+            if not self.ended and self.error is None:
+                self._take_chunk(whole)
+        if self._halves.waiting is not None:
+            self._usual = None
 
     def _take_chunk(self, payload: bytes) -> None:
-        if b"\\u" in payload:
-            mended = self._mend(payload)
-            if mended is None:
-                return
-            payload = mended
-        elif self._torn is not None:
-            self._mend_torn(payload)
         try:
-            chunk = _decode_chunk(payload)
+            chunk = decode_chunk(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            self._take_garbled(payload)
+            self._take_lines(payload)
             return
-        if chunk.error is not _UNSET and bytes(chunk.error) not in _NOTHING:
-            self.error = read_stream_error(bytes(chunk.error))
-            return
-        self._take_decoded(payload, chunk)
+        if b"\n" in payload:
+            payload = payload.replace(b"\n", b" ")  # white space of JSON that came on several lines
+        if chunk.error is not UNSET and not is_nothing(bytes(chunk.error)):
+            self._fail(read_stream_error(bytes(chunk.error)))
+        elif not chunk.choices and (chunk.type == "error" or chunk.object == "error"):
+            self._fail(read_stream_error(payload))
+        else:
+            self._take_decoded(payload, chunk)
 
-    def _take_garbled(self, payload: bytes) -> None:
-        """Read an event that is not one JSON object: several torn onto one, or in types that nobody sends."""
+    def _take_lines(self, payload: bytes) -> None:
+        """Read an event that is not one JSON object but several, which lost the blank lines between them."""
         lines = payload.split(b"\n")
-        if len(lines) > 1 and all(_is_json(line) or line.strip() == b"[DONE]" for line in lines):
-            for line in lines:
-                if not self.ended and self.error is None:
-                    self._take(line)
-            return
-        raise DecodeError("chat", None, "an event is not a chat completion chunk")
+        if len(lines) == 1 or not all(json_edit.is_json(line) or line.strip() == b"[DONE]" for line in lines):
+            raise DecodeError("chat", None, "an event is not a chat completion chunk")
+        self._put_right = True
+        for line in lines:
+            if not self.ended and self.error is None:
+                self._take(line)
 
-    def _take_decoded(self, payload: bytes, chunk: _Chunk) -> None:
-        choices = chunk.choices
-        if chunk.usage is not _UNSET and bytes(chunk.usage) != b"null":
-            usage = read_usage(chunk.usage)
-            if usage is not None:
-                self.usage = usage
-                self._usage_raw = bytes(chunk.usage)
-        if not self._id:
+    def _fail(self, error: StreamError) -> None:
+        self.error = error
+        self._usual = None
+
+    def _take_done(self) -> None:
+        for payload in self._halves.give_up():
+            self._take_chunk(payload)
+        if self.ended or self.error is not None:
+            return
+        running = [state for state in self._states.values() if state.reason is None]
+        if any(state.calls and not state.calls.whole for state in running):
+            raise DecodeError("chat", None, "the stream ended inside a tool call")
+        if not self.content and len(running) == len(self._states):
+            raise DecodeError("chat", None, "the stream ended without any output")
+        for state in running:
+            self._put_right = True
+            self._hold(state, self._mint(state.index, b"{}"), right_reason("stop", called=bool(state.calls)))
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._usual = None
+
+    # ---- one chunk --------------------------------------------------------------------------------------------------
+
+    def _take_decoded(self, payload: bytes, chunk: Chunk) -> None:
+        self._take_usage(chunk)
+        if not self._wanted:
             self._pin(chunk)
-        if not choices:
+        if self.upstream_id is None and isinstance(chunk.id, str) and chunk.id:
+            self.upstream_id = chunk.id
+        if not chunk.choices:
             self._take_without_choices(payload, chunk)
             return
-        finished: list[tuple[int, str]] = []
         content = False
-        for choice in choices:
-            index = choice.index if isinstance(choice.index, int) else 0
-            has_content = self._take_delta(index, choice.delta, payload)
-            content |= has_content
-            if has_content and index in self._held:
-                self._cancel(index)
-            reason = choice.finish_reason
-            if isinstance(reason, str) and reason:
-                if reason == "error":
-                    self.error = StreamError(status=500, message="the provider reported an error")
-                    return
-                finished.append((index, self._right_reason(index, reason)))
-        for index in list(self._held):
-            if index not in {done for done, _ in finished}:
-                self._let_go(index)
-        edited = self._edit(payload, chunk)
-        if content:
-            self.content = True
-        if not finished:
-            self.out.append(frame(edited))
-            if content and not self._held:
-                self._learn(payload, edited, chunk)
+        finished: list[_ChoiceState] = []
+        states: list[_ChoiceState] = []
+        pieces: list[list[Piece] | None] = []
+        for place, choice in enumerate(chunk.choices):
+            if choice.finish_reason == "error":
+                self._fail(StreamError(status=500, message="the provider reported an error"))
+                return
+            state = self._state_of(choice)
+            if state in states:
+                raise DecodeError("chat", None, "an event has the same choice twice")
+            states.append(state)
+            brings, fragments = self._take_delta(state, choice.delta, payload, place)
+            content |= brings
+            pieces.append(fragments)
+            if brings and state.held is not None:
+                self._cancel(state)
+            if isinstance(choice.finish_reason, str) and choice.finish_reason:
+                finished.append(state)
+        for state in list(self._held.values()):
+            if state not in states and state not in finished:
+                self._let_go(state)
+        was_begun = all(state.role_left for state in states)
+        edited = self._edit(payload, chunk, states, pieces)
+        self.content |= content
+        if finished:
+            self._take_finish(edited, chunk.choices, states, content or not was_begun)
             return
-        if len(choices) == 1:
-            index, reason = finished[0]
-            self._hold(index, _Held(self._with_reason(edited, reason), reason, content))
+        self.out.append(frame(edited))
+        if content and was_begun and len(states) == 1 and not self._held and pieces[0] is None:
+            self._learn(payload, edited, chunk.choices[0].delta, states[0])
+
+    def _take_usage(self, chunk: Chunk) -> None:
+        if chunk.usage is UNSET:
+            return
+        raw = bytes(chunk.usage)
+        usage = read_usage(raw) if raw != b"null" else None
+        if usage is not None:
+            self.usage = usage
+            self._usage_raw = raw
+            self._usual = None
+
+    def _take_without_choices(self, payload: bytes, chunk: Chunk) -> None:
+        edited = self._edit(payload, chunk, (), ())
+        if chunk.usage is not UNSET and bytes(chunk.usage) == self._usage_raw:
+            self._usage_event = edited
+            if self._all_finished():
+                self._end()
+            return
+        # A held finish stays held: it is to be the last chunk with a choice, and usage may follow at once.
+        self.out.append(frame(edited))
+
+    def _take_finish(
+        self, edited: bytes, choices: Sequence[Choice], states: list[_ChoiceState], content: bool
+    ) -> None:
+        reasons = [
+            self._right_reason(state, choice.finish_reason)
+            for state, choice in zip(states, choices, strict=True)
+        ]
+        if len(states) == 1 and reasons[0] is not None:
+            if not states[0].finish_left:
+                self._hold(states[0], edited, reasons[0], content)
+            elif content:
+                self.out.append(frame(_with_reasons(edited, [None])))
             return
         # Several choices share the event: nobody can cancel one finish of it alone.
-        for index, reason in finished:
-            self._finished.add(index)
-            self._finish_left.add(index)
-            self.finish_reason = reason
-        self.out.append(frame(edited))
-        self.finishing = self._all_finished()
+        for state, reason in zip(states, reasons, strict=True):
+            if reason is not None:
+                if state.held is not None:
+                    self._cancel(state)
+                state.reason = self.finish_reason = reason
+                state.finish_left = True
+                self.out += self._owed(state)
+        self.out.append(frame(_with_reasons(edited, reasons)))
+        self.finishing = self._all_finished() and not self._held
 
-    def _take_without_choices(self, payload: bytes, chunk: _Chunk) -> None:
-        if chunk.usage is not _UNSET and bytes(chunk.usage) != b"null" and self._usage_raw is not None:
-            self._usage_event = self._edit(payload, chunk, keep_usage=True)
-            if self._all_finished():
-                self.ended = True
-            return
-        for index in list(self._held):
-            self._let_go(index)
-        self.out.append(frame(self._edit(payload, chunk)))
+    def _right_reason(self, state: _ChoiceState, reason: object) -> str | None:
+        if not isinstance(reason, str) or not reason:
+            return None
+        right = right_reason(reason, called=bool(state.calls))
+        self._put_right |= right != reason
+        return right
 
-    def _take_delta(self, index: int, delta: _Delta | None, payload: bytes) -> bool:
-        """Count what a delta brings and return whether it is content."""
+    def _state_of(self, choice: Choice) -> _ChoiceState:
+        """Return the state of a choice; choices of a client that asked for one are all that one.
+
+        Raises:
+            DecodeError: there is no such choice.
+        """
+        index = choice.index
+        if isinstance(index, float) and index.is_integer():
+            index = int(index)
+        if self._choices == 1 or type(index) is not int:
+            index = 0
+        state = self._states.get(index)
+        if state is not None:
+            return state
+        if not 0 <= index < self._choices:
+            raise DecodeError("chat", None, "a choice has an index beyond those asked for")
+        if self._repair:  # choices begin in order
+            for missing in range(index):
+                if missing not in self._states:
+                    before = self._begin(missing)
+                    before.role_left = True
+                    self.out.append(frame(self._mint(missing, b'{"role":"assistant"}')))
+                    self._put_right = True
+        return self._begin(index)
+
+    def _begin(self, index: int) -> _ChoiceState:
+        prefix = f"call_{self._identity.fallback_id[-24:]}_{index}"
+        state = self._states[index] = _ChoiceState(index, ToolCalls(prefix, repair=self._repair))
+        return state
+
+    def _take_delta(
+        self, state: _ChoiceState, delta: Delta | None, payload: bytes, place: int
+    ) -> tuple[bool, list[Piece] | None]:
+        """Count what a delta brings; return whether it is content, and tool-call fragments that must be rewritten."""
         if delta is None:
-            return False
+            return False, None
         content = False
-        for text in (delta.content, delta.reasoning_content, delta.refusal):
-            if isinstance(text, str):
-                if text:
-                    self._count_text(text)
-                    content = True
-            elif text:
+        reasoning = delta.reasoning_content
+        if not reasoning or reasoning is UNSET:
+            reasoning = delta.reasoning
+        for text in (delta.content, reasoning, delta.refusal):
+            if text:
                 content = True
-        if delta.reasoning and not delta.reasoning_content:
-            if isinstance(delta.reasoning, str):
-                self._count_text(delta.reasoning)
-            content = True
-        if delta.tool_calls:
-            content |= self._take_calls(index, delta.tool_calls)
-        if delta.function_call is not None:
-            for text in (delta.function_call.name, delta.function_call.arguments):
-                if isinstance(text, str) and text:
+                if isinstance(text, str):
                     self._count_text(text)
+        functions = [delta.function_call] if delta.function_call is not None else []
+        for call in delta.tool_calls or ():
+            content |= call.custom is not None
+            if call.function is not UNSET and call.function is not None:
+                functions.append(call.function)
+        for function in functions:
+            for text in (function.name, function.arguments):
+                if text and text is not UNSET:
                     content = True
-        if not content and not self.content:
-            content = _unknown_content(payload, index)
-        return content
+                    if isinstance(text, str):
+                        self._count_text(text)
+        pieces = state.calls.take(delta.tool_calls) if delta.tool_calls else None
+        if not content and (not self.content or state.held is not None):
+            content = has_unknown_content(payload, place)
+        return content, pieces
 
-    def _take_calls(self, choice: int, deltas: list[_ToolDelta]) -> bool:
-        content = False
-        calls = self._calls.setdefault(choice, {})
-        ids = self._call_ids.setdefault(choice, {})
-        self._last_calls = []
-        for delta in deltas:
-            call = self._call_index(delta, ids, calls)
-            self._last_calls.append(call)
-            if isinstance(delta.id, str) and delta.id:
-                ids.setdefault(call, delta.id)
-            parts = calls.setdefault(call, [])
-            if delta.function is not None:
-                name, arguments = delta.function.name, delta.function.arguments
-                if isinstance(name, str) and name:
-                    self._count_text(name)
-                    content = True
-                if isinstance(arguments, str) and arguments:
-                    self._count_text(arguments)
-                    parts.append(arguments)
-                    content = True
-            elif delta.custom is not None:
-                content = True
-                parts[:] = ["{}"]
-        return content
-
-    @staticmethod
-    def _call_index(delta: _ToolDelta, ids: dict[int, str], calls: dict[int, list[str]]) -> int:
-        """Return which call a fragment belongs to: by index, else by id, else the last."""
-        if isinstance(delta.index, int) and delta.index >= 0:
-            return delta.index
-        if isinstance(delta.id, str) and delta.id:
-            for call, known in ids.items():
-                if known == delta.id:
-                    return call
-            return max(calls, default=-1) + 1
-        if delta.function is not None and isinstance(delta.function.name, str) and delta.function.name:
-            return max(calls, default=-1) + 1
-        return max(calls, default=0)
+    def _learn(self, payload: bytes, edited: bytes, delta: Delta | None, state: _ChoiceState) -> None:
+        """Remember an event that is one piece of text or arguments, so that the next of its kind needs no decoding."""
+        if delta is None or self._learned >= _RELEARN:
+            return
+        texts = {
+            "content": delta.content,
+            "reasoning_content": delta.reasoning_content,
+            "reasoning": delta.reasoning,
+            "refusal": delta.refusal,
+        }
+        parts: list[str] | None = None
+        if delta.tool_calls and len(delta.tool_calls) == 1 and state.calls.current is not None:
+            function = delta.tool_calls[0].function
+            if function is UNSET or function is None or isinstance(function.name, str):
+                return
+            texts["arguments"] = function.arguments
+            parts = state.calls.current.parts
+        elif delta.tool_calls or delta.function_call is not None:
+            return
+        found = [(key, text) for key, text in texts.items() if text and isinstance(text, str)]
+        if len(found) == 1:
+            self._learned += 1
+            self._usual = usual_event.learn(payload, edited, *found[0], parts)
 
     # ---- the finish -----------------------------------------------------------------------------------------------
 
-    def _right_reason(self, choice: int, reason: str) -> str:
-        right = reason if reason in FINISH_REASONS else _FINISH_ALIASES.get(reason, "stop")
-        if right == "stop" and self._calls.get(choice):
-            right = "tool_calls"
-        if right != reason:
-            self.repaired = True
-        return right
+    def _hold(self, state: _ChoiceState, payload: bytes, reason: str, content: bool = False) -> None:
+        """Hold a finish back until it is certain; an earlier one of the same choice was none."""
+        if state.calls.nameless:
+            raise DecodeError("chat", None, "a tool call has no name")
+        if state.held is not None:
+            self._cancel(state)
+        state.held = _with_reasons(payload, [reason])
+        state.held_content = content
+        state.reason = self.finish_reason = reason
+        self._held[state.index] = state
+        self.holds += 1
+        self._usual = None
 
-    def _hold(self, choice: int, held: _Held) -> None:
-        before = self._held.get(choice)
-        if before is not None:
-            # The same choice finishes again: what the first event carried leaves, its finish does not.
-            self._cancel(choice)
-        self._held[choice] = held
-        self._finished.add(choice)
-        self.finish_reason = held.reason
-
-    def _cancel(self, choice: int) -> None:
+    def _cancel(self, state: _ChoiceState) -> None:
         """Content follows a finish, so it was none: deliver what its event carried."""
-        held = self._held.pop(choice)
-        self._finished.discard(choice)
-        self.finish_reason = None
-        self.repaired = True
-        if held.content:
-            self.out.append(frame(self._with_reason(held.payload, None)))
+        held, state.held = state.held, None
+        del self._held[state.index]
+        state.reason = self.finish_reason = None
+        self._put_right = True
+        if state.held_content and held is not None:
+            self.out.append(frame(_with_reasons(held, [None])))
 
-    def _let_go(self, choice: int) -> None:
-        """Put out a finish that the next event confirmed."""
-        held = self._held.pop(choice)
-        self._finish_left.add(choice)
-        self.out.append(frame(held.payload))
-        if self._all_finished():
+    def _let_go(self, state: _ChoiceState) -> None:
+        """Put out a finish that nothing can cancel any more."""
+        self.out += self._finish_of(state)
+        if self._all_finished() and not self._held:
             self.finishing = True
+
+    def _finish_of(self, state: _ChoiceState) -> list[bytes]:
+        held, state.held = state.held, None
+        del self._held[state.index]
+        state.finish_left = True
+        return [*self._owed(state), frame(held or b"")]
+
+    def _owed(self, state: _ChoiceState) -> list[bytes]:
+        """Return what a choice's tool calls lack at its end."""
+        pieces = state.calls.close()
+        if not pieces:
+            return []
+        self._put_right = True
+        return [frame(self._mint(state.index, b'{"tool_calls":' + write_pieces(pieces, b"", ()) + b"}"))]
 
     def flush(self) -> None:
         """Put out the content of a finish event that has to wait for the next read."""
         if self.ended:
             return
-        for held in self._held.values():
-            if held.content:
-                self.out.append(frame(self._with_reason(held.payload, None)))
-                held.payload = self._mint_finish_like(held.payload, held.reason)
-                held.content = False
+        for state in self._held.values():
+            if state.held_content and state.held is not None and state.reason is not None:
+                self.out.append(frame(_with_reasons(state.held, [None])))
+                state.held = _with_reasons(self._mint(state.index, b"{}"), [state.reason])
+                state.held_content = False
 
     def release(self) -> None:
         """Put out a held finish now."""
-        for choice in sorted(self._held):
-            self._let_go(choice)
+        for index in sorted(self._held):
+            self._let_go(self._held[index])
 
     def _all_finished(self) -> bool:
-        return len(self._finished) >= self._choices
+        finished = sum(state.reason is not None for state in self._states.values())
+        return finished >= self._choices
 
-    def _mint_finish(self, choice: int, reason: str) -> bytes:
-        return (
-            b'{"id":' + self._id + b',"object":"chat.completion.chunk","created":' + self._created + b',"model":'
-            + self._model + b',"choices":[{"index":%d,"delta":{},"finish_reason":"%s"}]}' % (choice, reason.encode())
-        )  # fmt: skip
+    def _mint(self, index: int, delta: bytes) -> bytes:
+        """Write a chunk of our own."""
+        choice = b'[{"index":%d,"delta":%b,"finish_reason":null}]' % (index, delta)
+        return self._chunk(b'"choices":' + choice)
 
-    def _mint_finish_like(self, payload: bytes, reason: str) -> bytes:
-        chunk = _decode_chunk(payload)
-        index = chunk.choices[0].index if chunk.choices else 0
-        return self._mint_finish(index if isinstance(index, int) else 0, reason)
-
-    @staticmethod
-    def _with_reason(payload: bytes, reason: str | None) -> bytes:
-        """Set the finish reason of an event's only choice."""
-        new = b"null" if reason is None else b'"' + reason.encode() + b'"'
-        top = {member.key: member for member in json_edit.members(payload)}
-        start, _ = json_edit.elements(payload, top["choices"].start)[0]
-        for member in json_edit.inner_members(payload, start):
-            if member.key == "finish_reason":
-                return payload[: member.start] + new + payload[member.end :]
-        return payload
+    def _chunk(self, rest: bytes) -> bytes:
+        same = b"".join(b'"%b":%b,' % (key.encode(), value) for key, value in self._wanted.items())
+        return b"{" + same + rest + b"}"
 
     # ---- edits ----------------------------------------------------------------------------------------------------
 
-    def _pin(self, chunk: _Chunk) -> None:
-        if isinstance(chunk.id, str) and chunk.id:
-            self.upstream_id = chunk.id
-        use_theirs = self.upstream_id is not None and not self._identity.hide_provider
-        self._id = msgspec.json.encode(self.upstream_id if use_theirs else self._identity.fallback_id)
+    def _pin(self, chunk: Chunk) -> None:
+        """Fix what every chunk says of the answer, by the first one."""
+        identity = self._identity
+        id_ = identity.fallback_id
+        if isinstance(chunk.id, str) and chunk.id and not identity.hide_provider:
+            id_ = chunk.id
         created = chunk.created
         if isinstance(created, float) and created == created and abs(created) < 2**53:
             created = int(created)
-        good = isinstance(created, int) and not isinstance(created, bool) and created > 0
-        self._created = b"%d" % (created if good else self._identity.created)
+        if not isinstance(created, int) or isinstance(created, bool) or not 0 < created < 2**53:
+            created = identity.created
+        self._wanted = {
+            "id": msgspec.json.encode(id_),
+            "object": b'"chat.completion.chunk"',
+            "created": b"%d" % created,
+            "model": msgspec.json.encode(identity.model),
+        }
 
-    def _edit(self, payload: bytes, chunk: _Chunk, *, keep_usage: bool = False) -> bytes:
+    def _edit(
+        self,
+        payload: bytes,
+        chunk: Chunk,
+        states: Sequence[_ChoiceState],
+        pieces: Sequence[list[Piece] | None],
+    ) -> bytes:
         """Put right what every chunk must say, at its offsets; the rest of the bytes stay as they are."""
-        if (
-            self._learned
-            and chunk.usage is _UNSET
-            and chunk.error is _UNSET
-            and not self._identity.hide_provider
-            and chunk.choices is not None
-            and len(chunk.choices) == 1
-            and payload.startswith(self._payload_head)
-        ):
-            return self._out_head[6:] + payload[len(self._payload_head) :]
-        wanted: dict[str, bytes] = {}
-        for key, value in (
-            ("id", self._id),
-            ("object", b'"chat.completion.chunk"'),
-            ("created", self._created),
-            ("model", self._model),
-        ):
-            if not _says(payload, key.encode(), value):
-                wanted[key] = value
+        members = json_edit.inner_members(payload, 0)
+        wanted = self._wanted
+        dropped: set[str] = set()
         if chunk.choices is None:
-            wanted["choices"] = b"[]"
-        edited = payload
-        if wanted:
-            edited = json_edit.splice(payload, json_edit.settings(payload, payload.index(b"{"), wanted))
-        if chunk.usage is not _UNSET and not keep_usage:
-            keep = self._keep_null_usage and bytes(chunk.usage) == b"null" and self._usage_raw is None
-            if not keep:
-                edited = json_edit.without(edited, "usage")
-        if chunk.error is not _UNSET:
-            edited = json_edit.without(edited, "error")
-        if self._identity.hide_provider and b'"system_fingerprint"' in edited:
-            edited = json_edit.without(edited, "system_fingerprint")
+            wanted = {**wanted, "choices": b"[]"}
+        if chunk.usage is not UNSET:
+            raw = bytes(chunk.usage)
+            is_final = not states and raw == self._usage_raw
+            may_stay = raw == b"null" and self._keep_null_usage and self._usage_raw is None
+            if not (is_final or may_stay):
+                dropped.add("usage")
+        if chunk.error is not UNSET:
+            dropped.add("error")
+        if self._identity.hide_provider:
+            dropped.add("system_fingerprint")
+        edits = json_edit.edits(payload, members, wanted, dropped)
         if chunk.choices:
-            edited = self._edit_choices(edited, chunk.choices)
-        return edited
+            needs = [
+                self._needs_edit(choice, state) or fragments is not None
+                for choice, state, fragments in zip(chunk.choices, states, pieces, strict=True)
+            ]
+            if any(needs):
+                at = next(member.start for member in reversed(members) if member.key == "choices")
+                for place, (start, _) in enumerate(json_edit.elements(payload, at)):
+                    if needs[place]:
+                        edits += self._edit_choice(
+                            payload, start, chunk.choices[place], states[place], pieces[place]
+                        )
+            for state in states:
+                state.role_left = True
+        return json_edit.splice(payload, edits)
 
-    def _edit_choices(self, payload: bytes, choices: list[_Choice]) -> bytes:
-        """Put right roles, indexes and tool-call fragments inside the choices."""
-        need = False
-        for choice in choices:
-            delta = choice.delta
-            role = delta.role if delta is not None else None
-            known = isinstance(choice.index, int) and choice.index in self._roles
-            if (
-                delta is None
-                or not isinstance(choice.index, int)
-                or (role is not None if known and self._repair else not known and role != "assistant")
-                or (delta.tool_calls and self._repair)
-            ):
-                need = True
-            elif not known:
-                self._roles.add(choice.index)
-        if not need:
-            return payload
-        top = {member.key: member for member in json_edit.members(payload)}
-        edits: list[Edit] = []
-        for choice, (start, _) in zip(
-            choices, json_edit.elements(payload, top["choices"].start), strict=True
+    def _needs_edit(self, choice: Choice, state: _ChoiceState) -> bool:
+        delta = choice.delta
+        reason = choice.finish_reason
+        return (
+            type(choice.index) is not int
+            or choice.index != state.index
+            or delta is None
+            or (reason is not None and (not isinstance(reason, str) or not reason))
+            or (delta.role is not UNSET and self._repair if state.role_left else delta.role != "assistant")
+            or (self._repair and _is_misnamed(delta))
+        )
+
+    def _edit_choice(
+        self, payload: bytes, start: int, choice: Choice, state: _ChoiceState, pieces: list[Piece] | None
+    ) -> list[Edit]:
+        members = json_edit.inner_members(payload, start)
+        wanted = {"index": b"%d" % state.index}
+        delta = choice.delta
+        if delta is None:
+            wanted["delta"] = b"{}" if state.role_left else b'{"role":"assistant"}'
+        if choice.finish_reason is not None and not (
+            isinstance(choice.finish_reason, str) and choice.finish_reason
         ):
-            self._edit_choice(payload, choice, start, edits)
-        return json_edit.splice(payload, edits) if edits else payload
-
-    def _edit_choice(self, payload: bytes, choice: _Choice, start: int, edits: list[Edit]) -> None:
-        index = choice.index if isinstance(choice.index, int) else 0
-        first = index not in self._roles
-        self._roles.add(index)
-        wanted: dict[str, bytes] = {}
-        if not isinstance(choice.index, int):
-            wanted["index"] = b"0"
-        if choice.delta is None:
-            wanted["delta"] = b'{"role":"assistant"}' if first else b"{}"
-        if wanted:
-            edits += json_edit.settings(payload, start, wanted)
-        if choice.delta is None:
-            return
-        inner = {member.key: member for member in json_edit.inner_members(payload, start)}
-        delta_at = inner["delta"].start
-        members = {member.key: member for member in json_edit.inner_members(payload, delta_at)}
-        if first and choice.delta.role != "assistant":
-            if "role" in members:
-                edits.append(Edit(members["role"].start, members["role"].end, b'"assistant"'))
-            else:
-                at = delta_at + 1
-                edits.append(Edit(at, at, b'"role":"assistant"' + (b"," if members else b"")))
-        elif not first and "role" in members and self._repair:
-            edits.append(json_edit.removal(payload, members["role"]))
-        if choice.delta.tool_calls and self._repair:
-            self._edit_calls(payload, index, choice.delta.tool_calls, members["tool_calls"].start, edits)
-
-    def _edit_calls(
-        self, payload: bytes, choice: int, deltas: list[_ToolDelta], start: int, edits: list[Edit]
-    ) -> None:
-        """Give every fragment its index, and the first of each call its id and type, once."""
-        seen = self._seen_calls.setdefault(choice, set())
-        ids = self._call_ids[choice]
-        for call, delta, (at, _) in zip(
-            self._last_calls, deltas, json_edit.elements(payload, start), strict=True
-        ):
-            wanted: dict[str, bytes] = {}
-            if delta.index != call:
-                wanted["index"] = b"%d" % call
-            if call not in seen:
-                seen.add(call)
-                if not (isinstance(delta.id, str) and delta.id):
-                    ids[call] = f"call_{self._identity.fallback_id[-24:]}_{choice}_{call}"
-                    wanted["id"] = msgspec.json.encode(ids[call])
-                if not delta.type and delta.custom is None:
-                    wanted["type"] = b'"function"'
-            elif delta.function is None and delta.custom is None:
-                wanted["function"] = b"{}"
-            if wanted:
-                self.repaired = True
-                edits += json_edit.settings(payload, at, wanted)
-
-    # ---- the usual event ------------------------------------------------------------------------------------------
-
-    def _learn(self, payload: bytes, edited: bytes, chunk: _Chunk) -> None:
-        """Remember an event that is one piece of text, so that the next of its kind needs no decoding."""
-        if chunk.choices is None or len(chunk.choices) != 1:
-            return
-        delta = chunk.choices[0].delta
-        if (
-            delta is None
-            or delta.tool_calls
-            or delta.role
-            or delta.refusal
-            or delta.function_call
-            or delta.reasoning
-        ):
-            return
-        if delta.content and not delta.reasoning_content:
-            key = b'"content":"'
-        elif delta.reasoning_content and not delta.content:
-            key = b'"reasoning_content":"'
-        else:
-            return
-        before, after = _around(payload, key), _around(edited, key)
-        if before is None or after is None or self._learned >= _RELEARN:
-            return
-        self._learned += 1
-        self._payload_head, self._payload_tail = before
-        self._wire_head = b"data: " + before[0]
-        self._wire_tail = before[1] + b"\n\n"
-        self._out_head = b"data: " + after[0]
-        self._out_tail = after[1] + b"\n\n"
-
-    # ---- broken characters ----------------------------------------------------------------------------------------
-
-    def _mend(self, payload: bytes) -> bytes | None:
-        """Put right surrogate escapes without their partner; None where the event has to wait for the next one."""
-        if self._torn is not None:
-            payload = self._mend_torn(payload)
-        at = json_edit.lone_surrogate(payload)
-        if at is None:
-            return payload
-        self.repaired = True
-        high = payload[at + 3 : at + 4] in b"89abAB"
-        if high and payload[at + 6 : at + 7] == b'"' and json_edit.lone_surrogate(payload[at + 6 :]) is None:
-            self._torn = payload
-            return None
-        return json_edit.replace_lone_surrogates(payload)
-
-    def _mend_torn(self, following: bytes | None) -> bytes:
-        """Join a held half character with the next event's other half, or give it up as U+FFFD."""
-        torn, self._torn = self._torn, None
-        if torn is None:
-            return following or b""
-        at = json_edit.lone_surrogate(torn)
-        assert at is not None, "a torn event has a lone half"
-        member = next((found for found in _STRING_MEMBER.finditer(torn) if found.end() == at + 7), None)
-        if member is not None and following is not None:
-            low = re.search(re.escape(member[1]) + rb'\s*:\s*"(\\u[dD][c-fC-F][0-9a-fA-F]{2})', following)
-            if low is not None:
-                self._take_chunk(torn[:at] + torn[at + 6 :])
-                return following[: low.start(1)] + torn[at : at + 6] + following[low.start(1) :]
-        self._take_chunk(json_edit.replace_lone_surrogates(torn))
-        return following or b""
+            wanted["finish_reason"] = b"null"
+        edits = json_edit.edits(payload, members, wanted, start=start)
+        if delta is None:
+            return edits
+        at = next(member.start for member in reversed(members) if member.key == "delta")
+        inner = json_edit.inner_members(payload, at)
+        spans = {member.key: member for member in inner}
+        in_delta: dict[str, bytes] = {}
+        dropped: list[str] = []
+        if not state.role_left:
+            in_delta["role"] = b'"assistant"'
+        elif self._repair:
+            dropped.append("role")
+        if self._repair and _is_misnamed(delta):
+            _, _, value_at, value_end = spans["reasoning"]
+            in_delta["reasoning_content"] = payload[value_at:value_end]
+            dropped.append("reasoning")
+        if pieces:
+            tools = spans["tool_calls"]
+            in_delta["tool_calls"] = write_pieces(pieces, payload, json_edit.elements(payload, tools.start))
+        elif pieces is not None:
+            dropped.append("tool_calls")
+        if pieces is not None:
+            self._put_right = True
+        return edits + json_edit.edits(payload, inner, in_delta, dropped, start=at)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def farewell(self, bill: Bill | None) -> bytes:
         """Return all that completes the answer: held finish, usage as the client gets it, `[DONE]`."""
-        pieces = [frame(self._held[choice].payload) for choice in sorted(self._held)]
-        self._held.clear()
+        pieces: list[bytes] = []
+        for index in sorted(self._held):
+            pieces += self._finish_of(self._held[index])
         if bill is not None:
             pieces.append(frame(self._usage_chunk(bill)))
         pieces.append(DONE)
         return b"".join(pieces)
 
     def _usage_chunk(self, bill: Bill) -> bytes:
-        usage = with_members(self._usage_raw or write_usage(bill.usage), bill.in_usage)
-        beside = b"," + bill.beside_usage if bill.beside_usage else b""
-        if self._usage_event is not None:
-            for member in json_edit.members(self._usage_event):
-                if member.key == "usage":
-                    return json_edit.splice(
-                        self._usage_event, [Edit(member.start, member.end, usage + beside)]
-                    )
-        return (
-            b'{"id":' + self._id + b',"object":"chat.completion.chunk","created":' + self._created + b',"model":'
-            + self._model + b',"choices":[],"usage":' + usage + beside + b"}"
-        )  # fmt: skip
+        usage = with_members(encode_usage(self._usage_raw, bill.usage), bill.in_usage)
+        event = self._usage_event
+        if event is None:
+            event = self._chunk(b'"choices":[],"usage":' + usage)
+        else:
+            event = json_edit.changed(event, {"usage": usage})
+        return with_members(event, bill.beside_usage)
 
     def failure(self, error: SluicegateError) -> bytes:
         """Return the nested error event; nothing follows it."""
         return openai_errors.error_event(error)
 
 
-class ChatAnswer:
-    """One chat completion that was not streamed."""
-
-    def __init__(self, identity: Identity, body: bytes) -> None:
-        """Read the provider's body.
-
-        Raises:
-            DecodeError: not a chat completion.
-        """
-        self._identity = identity
-        self._body = json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
-        top = {
-            member.key: self._body[member.start : member.end]
-            for member in json_edit.members(self._body, "chat")
-        }
-        self.error: StreamError | None = None
-        self.usage: Usage | None = None
-        self.finish_reason: str | None = None
-        self.upstream_id: str | None = None
-        self.repaired = False
-        if top.get("error", b"null") not in _NOTHING:
-            self.error = read_stream_error(top["error"])
-            return
-        try:
-            self._choices = msgspec.json.decode(top.get("choices", b""), type=list[_AnswerChoice])
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise DecodeError("chat", None, "the answer is not a chat completion") from None
-        self._top = top
-        self._usage_raw = top.get("usage", b"null")
-        self.usage = read_usage(self._usage_raw)
-        upstream_id = msgspec.json.decode(top.get("id", b"null"))
-        self.upstream_id = upstream_id if isinstance(upstream_id, str) and upstream_id else None
-        for choice in self._choices:
-            self.finish_reason = self._right_reason(choice)
-
-    def texts(self) -> list[str]:
-        """Return every text the model produced, for counting."""
-        return [
-            text for choice in self._choices if choice.message is not None for text in choice.message.texts()
-        ]
-
-    def as_chunk(self) -> bytes:
-        """Return the answer as the one event of a stream, for a client that asked for one."""
-        whole: dict[str, Any] = msgspec.json.decode(self._body)
-        for choice in whole["choices"]:
-            delta = choice.pop("message", None) or {}
-            for index, call in enumerate(delta.get("tool_calls") or ()):
-                call["index"] = index
-            choice["delta"] = delta
-        whole["object"] = "chat.completion.chunk"
-        return json_edit.dumps(whole)
-
-    def _right_reason(self, choice: "_AnswerChoice") -> str | None:
-        reason = choice.finish_reason
-        right = reason if reason in FINISH_REASONS else _FINISH_ALIASES.get(str(reason), "stop")
-        if right == "stop" and choice.message is not None and choice.message.tool_calls:
-            right = "tool_calls"
-        self.repaired |= right != reason
-        return right
-
-    def encode(self, bill: Bill) -> bytes:
-        """Return the body as the client gets it: its own model id, a right finish reason, usage and cost."""
-        body = self._body
-        usage = self._usage_raw if self.usage is not None else write_usage(bill.usage)
-        usage = with_members(usage, bill.in_usage)
-        wanted = {"model": msgspec.json.encode(self._identity.model), "usage": usage}
-        if self.upstream_id is None or self._identity.hide_provider:
-            wanted["id"] = msgspec.json.encode(self._identity.fallback_id)
-        if not self._top.get("created", b"").isdigit():
-            wanted["created"] = b"%d" % self._identity.created
-        if self._top.get("object") != b'"chat.completion"':
-            wanted["object"] = b'"chat.completion"'
-        start = body.index(b"{")
-        edits = json_edit.settings(body, start, wanted)
-        for member in json_edit.members(body):
-            if member.key == "choices":
-                edits += self._choice_edits(body, member.start)
-        body = json_edit.splice(body, edits)
-        if self._identity.hide_provider:
-            body = json_edit.without(body, "system_fingerprint")
-        return body if not bill.beside_usage else with_members(body, bill.beside_usage)
-
-    def _choice_edits(self, body: bytes, start: int) -> list[Edit]:
-        edits: list[Edit] = []
-        for choice, (at, _) in zip(self._choices, json_edit.elements(body, start), strict=True):
-            right = self._right_reason(choice)
-            if right != choice.finish_reason and right is not None:
-                edits += json_edit.settings(body, at, {"finish_reason": b'"' + right.encode() + b'"'})
-        return edits
+def _is_misnamed(delta: Delta) -> bool:
+    """Whether reasoning comes as `reasoning` alone."""
+    theirs = delta.reasoning
+    return isinstance(theirs, str) and bool(theirs) and delta.reasoning_content in (UNSET, None, "")
 
 
-class _AnswerMessage(msgspec.Struct, gc=False):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-    tool_calls: list[_ToolDelta] | None = None
-
-    def texts(self) -> list[str]:
-        texts = [self.content, self.reasoning_content or self.reasoning, self.refusal]
-        for call in self.tool_calls or ():
-            if call.function is not None:
-                texts += (call.function.name, call.function.arguments)
-        return [text for text in texts if isinstance(text, str) and text]
-
-
-class _AnswerChoice(msgspec.Struct, gc=False):
-    finish_reason: Any = None
-    message: _AnswerMessage | None = None
-
-
-def _plain_text(data: bytes, start: int, tail: int) -> str | None:
-    """Return the text between two known edges, or None where it is not exactly the inside of one JSON string."""
-    middle = data[start:-tail]
-    try:
-        text = middle.decode()
-        if text.isprintable() and '"' not in text and "\\" not in text:
-            return text
-        return msgspec.json.decode(b'"' + middle + b'"', type=str)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return None
-
-
-def _around(payload: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-    """Split an event around the text of its only member of that name."""
-    if payload.count(key) != 1:
-        return None
-    start = payload.index(key) + len(key)
-    end = json_edit.value_end(payload, start - 1) - 1
-    return payload[:start], payload[end:]
-
-
-def _says(payload: bytes, key: bytes, value: bytes) -> bool:
-    """Whether the only member of that name, at any depth, has that value: then nothing needs an edit."""
-    if payload.count(b'"' + key + b'":') != 1:
-        return False
-    at = payload.find(b'"' + key + b'":' + value)
-    return at != -1 and payload[at + len(key) + 3 + len(value)] in b",}"
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return True
-
-
-def _unknown_content(payload: bytes, index: int) -> bool:
-    """Whether a delta brings something the codec has no word for: that is content too."""
-    try:
-        choices = msgspec.json.decode(payload)["choices"]
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    for choice in choices:
-        delta = choice.get("delta")
-        if choice.get("index", 0) == index and isinstance(delta, dict):
-            if any(value for key, value in delta.items() if key not in _KNOWN_DELTA | _QUIET_DELTA):
-                return True
-    return False
+def _with_reasons(payload: bytes, reasons: Sequence[str | None]) -> bytes:
+    """Set the finish reasons of an event's choices."""
+    members = json_edit.inner_members(payload, 0)
+    at = next(member.start for member in reversed(members) if member.key == "choices")
+    edits: list[Edit] = []
+    for (start, _), reason in zip(json_edit.elements(payload, at), reasons, strict=True):
+        new = b"null" if reason is None else msgspec.json.encode(reason)
+        edits += json_edit.settings(payload, start, {"finish_reason": new})
+    return json_edit.splice(payload, edits)

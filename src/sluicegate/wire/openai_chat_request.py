@@ -11,7 +11,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.wire import json_edit
-from sluicegate.wire.json_edit import Edit, Member
+from sluicegate.wire.json_edit import Member
 
 READ_KEYS = frozenset(
     {
@@ -53,9 +53,11 @@ class ChatRequest:
     """One request as the client sent it. Offsets are into `body`."""
 
     __slots__ = (
+        "_all_members",
         "_members",
         "body",
         "choices",
+        "continuous_usage",
         "include_usage",
         "input_estimate",
         "max_output_key",
@@ -71,7 +73,8 @@ class ChatRequest:
             BadRequest: what is wrong, and `param` says where.
         """
         self.body = body
-        self._members = read_members(body)
+        self._all_members = read_members(body)
+        self._members = {member.key: member for member in self._all_members}
         self.model = self._text("model")
         self.stream = self._flag("stream")
         self.choices = self._number("n", 1, MAX_CHOICES) or 1
@@ -80,7 +83,9 @@ class ChatRequest:
         legacy = self._number("max_tokens", 1)
         if self.max_output_tokens is None and legacy is not None:
             self.max_output_key, self.max_output_tokens = "max_tokens", legacy
-        self.include_usage = self._read_stream_options()
+        options = self._read_stream_options()
+        self.continuous_usage = options.get("continuous_usage_stats", False)
+        self.include_usage = options.get("include_usage", False) or self.continuous_usage
         self.input_estimate = estimate_input(body, self._count_messages())
 
     def value(self, key: str) -> bytes | None:
@@ -106,32 +111,20 @@ class ChatRequest:
         """
         body = self.body
         wanted = {"model": json_edit.dumps(model)}
-        edits: list[Edit] = []
-        options = self.value("stream_options")
-        if ask_usage:
-            if options in (None, b"null"):
-                wanted["stream_options"] = b'{"include_usage":true}'
-            else:
-                start = self._members["stream_options"].start
-                edits += json_edit.settings(body, start, {"include_usage": b"true"})
+        dropped = set(drop)
+        if not ask_usage:
+            dropped.add("stream_options")
+        elif "stream_options" not in dropped:
+            wanted["stream_options"] = self._options_asking_usage()
         if max_output_tokens is not None:
             wanted[self.max_output_key] = b"%d" % max_output_tokens
-        for key in list(wanted):
-            member = self._members.get(key)
-            if member is not None:
-                edits.append(Edit(member.start, member.end, wanted.pop(key)))
-        if wanted:
-            added = b",".join(b'"' + key.encode() + b'":' + value for key, value in wanted.items())
-            edits.append(json_edit.insertion(body, body.rindex(b"}") + 1, added))
-        body = json_edit.splice(body, edits)
-        for key in ("continuous_usage_stats",) if options and b"continuous_usage_stats" in options else ():
-            body = _without_option(body, key)
-        if not ask_usage and options is not None:
-            body = json_edit.without(body, "stream_options")
-        for key in drop:
-            if key in self._members:
-                body = json_edit.without(body, key)
-        return body
+        return json_edit.splice(body, json_edit.edits(body, self._all_members, wanted, dropped))
+
+    def _options_asking_usage(self) -> bytes:
+        options = self.value("stream_options")
+        if options is None or options == b"null":
+            return b'{"include_usage":true}'
+        return json_edit.changed(options, {"include_usage": b"true"}, ("continuous_usage_stats",))
 
     def _text(self, key: str) -> str:
         value = self._value(key)
@@ -163,12 +156,18 @@ class ChatRequest:
 
     def _value(self, key: str) -> Any:
         raw = self.value(key)
-        return None if raw is None else msgspec.json.decode(raw)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            # The whole body was read before: only a number beyond all bounds, or one level too deep, comes here.
+            raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
 
-    def _read_stream_options(self) -> bool:
+    def _read_stream_options(self) -> dict[str, bool]:
         raw = self.value("stream_options")
         if raw is None or raw == b"null":
-            return False
+            return {}
         if not raw.startswith(b"{"):
             raise BadRequest("Invalid type for 'stream_options': expected an object.", param="stream_options")
         if not self.stream:
@@ -176,21 +175,19 @@ class ChatRequest:
                 "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
                 param="stream_options",
             )
-        options: dict[str, Any] = {}
-        for member in json_edit.members(raw):
-            if member.key in options:
-                raise BadRequest(f"Duplicate key '{member.key}'.", param=f"stream_options.{member.key}")
-            options[member.key] = msgspec.json.decode(raw[member.start : member.end])
-        wants = False
-        for key in ("include_usage", "continuous_usage_stats"):
-            value = options.get(key)
-            if value is not None and not isinstance(value, bool):
-                raise BadRequest(
-                    f"Invalid type for 'stream_options.{key}': expected a boolean.",
-                    param=f"stream_options.{key}",
-                )
-            wants |= bool(value)
-        return wants
+        switches: dict[str, bool] = {}
+        seen: set[str] = set()
+        for member in json_edit.inner_members(raw, 0):
+            where = f"stream_options.{member.key}"
+            if member.key in seen:
+                raise BadRequest(f"Duplicate key '{member.key}'.", param=where)
+            seen.add(member.key)
+            if member.key in ("include_usage", "continuous_usage_stats"):
+                value = raw[member.start : member.end]
+                if value not in (b"true", b"false", b"null"):
+                    raise BadRequest(f"Invalid type for '{where}': expected a boolean.", param=where)
+                switches[member.key] = value == b"true"
+        return switches
 
     def _count_messages(self) -> int:
         raw = self.value("messages")
@@ -200,6 +197,8 @@ class ChatRequest:
             raise BadRequest("Invalid type for 'messages': expected an array of objects.", param="messages")
         try:
             messages = _decode_messages(raw)
+        except RecursionError:
+            raise BadRequest("Invalid 'messages': nested too deeply.", param="messages") from None
         except msgspec.ValidationError as error:
             path = re.search(r"`\$((?:\[\d+\]|\[\.\.\.\]|\.\w+)*)`", str(error))
             where = "messages" + (path[1] if path else "")
@@ -211,16 +210,12 @@ class ChatRequest:
         return len(messages)
 
 
-def read_members(body: bytes) -> dict[str, Member]:
+def read_members(body: bytes) -> list[Member]:
     """Read a request's top level, strictly: UTF-8, whole characters, no duplicate of a key that the gate reads.
 
     Raises:
         BadRequest: what is wrong, with the byte offset where one can be told.
     """
-    try:
-        members = json_edit.members(body)
-    except DecodeError as error:
-        raise BadRequest(f"The request body is not valid: {error.message}.") from None
     if not body.isascii():
         try:
             body.decode()
@@ -230,12 +225,16 @@ def read_members(body: bytes) -> dict[str, Member]:
         at = json_edit.lone_surrogate(body)
         if at is not None:
             raise BadRequest(f"The request body holds half a surrogate pair (at byte {at}).")
-    found: dict[str, Member] = {}
+    try:
+        members = json_edit.members(body)
+    except DecodeError as error:
+        raise BadRequest(f"The request body is not valid: {error.message}.") from None
+    seen: set[str] = set()
     for member in members:
-        if member.key in found and member.key in READ_KEYS:
+        if member.key in seen and member.key in READ_KEYS:
             raise BadRequest(f"Duplicate key '{member.key}' (at byte {member.key_at}).", param=member.key)
-        found[member.key] = member
-    return found
+        seen.add(member.key)
+    return members
 
 
 def estimate_input(body: bytes, messages: int) -> int:
@@ -251,12 +250,3 @@ def estimate_input(body: bytes, messages: int) -> int:
     if b"http" in body:
         media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
     return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages + media
-
-
-def _without_option(body: bytes, key: str) -> bytes:
-    for member in json_edit.members(body):
-        if member.key == "stream_options":
-            for option in json_edit.inner_members(body, member.start):
-                if option.key == key:
-                    return json_edit.splice(body, [json_edit.removal(body, option)])
-    return body

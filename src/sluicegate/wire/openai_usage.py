@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from sluicegate.messages import Usage
+from sluicegate.wire import json_edit
 
 
 def count(value: object) -> int | None:
@@ -70,10 +71,24 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
+def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
+    """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
+
+    Args:
+        reported: what the provider sent, or None.
+        usage: the same as it was settled.
+    """
+    if reported is None:
+        return write_usage(usage)
+    into, out = usage.input_tokens or 0, usage.output_tokens or 0
+    totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
+    return json_edit.changed(reported, {key: b"%d" % value for key, value in totals.items()})
+
+
 def with_members(object_json: bytes, members: bytes) -> bytes:
-    """Add ready members at the end of a JSON object's text."""
+    """Give a JSON object's text these ready members (`"key":value,…`), in place of what it has of that name."""
     if not members:
         return object_json
-    body = object_json.rstrip()[:-1]
-    joint = b"" if body.rstrip().endswith(b"{") else b","
-    return body + joint + members + b"}"
+    given = b"{%b}" % members
+    values = {member.key: given[member.start : member.end] for member in json_edit.inner_members(given, 0)}
+    return json_edit.changed(object_json, values)

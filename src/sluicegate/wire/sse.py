@@ -35,7 +35,7 @@ class EventReader:
         self._lines: list[bytes] = []
         """Pieces of the line that is not ended yet."""
         self._size = 0
-        """Bytes held for the event that is not ended yet."""
+        """Bytes of the event that is not ended yet, comments included, line ends not."""
         self._data: list[bytes] = []
         self._name = b""
         self._after_cr = False
@@ -48,25 +48,25 @@ class EventReader:
         Raises:
             DecodeError: an event, or a line, is longer than the limit.
         """
-        if self._started and not self._size and not self._after_cr:
-            events = _plain(data)
-            if events is not None:
-                return events
-        elif not self._started:
-            data = self._held + data
-            if len(data) < 3 and _BOM.startswith(data):
-                self._held = data
-                return []
-            self._started = True
-            self._held = b""
-            if data.startswith(_BOM):
-                data = data[3:]
-            if not data:
-                return []
+        if not self._started:
+            data = self._without_mark(data)
+        if not data:
+            return []
+        if not self._size and not self._after_cr and len(data) <= self._max:
             events = _plain(data)
             if events is not None:
                 return events
         return self._feed_lines(data)
+
+    def _without_mark(self, data: bytes) -> bytes:
+        """Return the stream's first bytes without a byte order mark, or none while that cannot be told."""
+        data = self._held + data
+        if len(data) < 3 and _BOM.startswith(data):
+            self._held = data
+            return b""
+        self._started = True
+        self._held = b""
+        return data.removeprefix(_BOM)
 
     @property
     def clean(self) -> bool:
@@ -81,6 +81,7 @@ class EventReader:
         self._started = True
         if self._held:
             self._lines.append(self._held)
+            self._held = b""
         line = b"".join(self._lines)
         self._lines = []
         if line:
@@ -100,23 +101,25 @@ class EventReader:
         rest = lines.pop()
         events: list[Event] = []
         for line in lines:
+            if line:
+                self._grow(line)
             if self._lines:
                 self._lines.append(line)
                 line = b"".join(self._lines)
                 self._lines = []
             if line:
-                self._size += len(line)
-                if self._size > self._max:
-                    raise DecodeError("sse", None, f"an event is longer than {self._max} bytes")
                 self._take_line(line)
             else:
                 events += self._dispatch()
         if rest:
             self._lines.append(rest)
-            self._size += len(rest)
-            if self._size > self._max:
-                raise DecodeError("sse", None, f"an event is longer than {self._max} bytes")
+            self._grow(rest)
         return events
+
+    def _grow(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._max:
+            raise DecodeError("sse", None, f"an event is longer than {self._max} bytes")
 
     def _take_line(self, line: bytes) -> None:
         if line.startswith(b"data:"):
@@ -125,6 +128,8 @@ class EventReader:
             self._name = line[7:] if line[6:7] == b" " else line[6:]
         elif line == b"data":
             self._data.append(b"")
+        elif line == b"event":
+            self._name = b""
 
     def _dispatch(self) -> list[Event]:
         data = b"\n".join(self._data)

@@ -25,16 +25,20 @@ _SPEND_CODES = frozenset(
 )
 _TOO_LONG = ("context_length_exceeded", "prompt is too long", "maximum context")
 _SECRETS = re.compile(
-    r"(?:sk|sg|gsk|xai|key|pk|rk)-[A-Za-z0-9_\-*.]{6,}"  # keys
-    r"|AIza[A-Za-z0-9_\-]{10,}"
+    r"(?<![A-Za-z0-9])(?:sk|sg|gsk|csk|xai|hf|r8|fw|pplx|nvapi|pk|rk)[-_][A-Za-z0-9_\-*.]{6,}"  # keys
+    r"|\bkey-(?=[A-Za-z]*\d)[A-Za-z0-9]{12,}"
+    r"|\bAIza[A-Za-z0-9_\-]{10,}"
     r"|\b(?:org|proj|acct)[-_][A-Za-z0-9]{6,}"  # organisation and project ids
     r"|\bBearer\s+\S+"
     r"|https?://[^\s\"'<>]+"
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b"
-    r"|\b(?:[a-z0-9\-]+\.)+(?:com|net|org|io|ai|dev|internal|local|cloud)\b(?::\d+)?",
+    r"|\blocalhost(?::\d+)?\b"
+    r"|\b(?:[a-z0-9\-]{1,63}\.){1,12}(?:com|net|org|io|ai|dev|internal|local|cloud)\b(?::\d+)?",
     re.IGNORECASE,
 )
 _MAX_MESSAGE_CHARS = 2000
+UNREAD_DATE_S = 5.0
+"""What a `retry-after` that is a date, or no number, is taken for."""
 _NAMED_STATUS = {
     "server_is_overloaded": 503,
     "overloaded_error": 529,
@@ -77,7 +81,15 @@ def redact(message: str, secrets: tuple[str, ...] = ()) -> str:
     for secret in secrets:
         if secret:
             message = message.replace(secret, "[redacted]")
-    return _SECRETS.sub("[redacted]", message)[:_MAX_MESSAGE_CHARS]
+    return _SECRETS.sub("[redacted]", message[: 2 * _MAX_MESSAGE_CHARS])[:_MAX_MESSAGE_CHARS]
+
+
+def is_nothing(raw: bytes) -> bool:
+    """Whether the value of an `error` member says that there is none: null, false, 0 or empty."""
+    try:
+        return not msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
 
 
 def read_stream_error(raw: bytes) -> StreamError:
@@ -102,11 +114,9 @@ def read_stream_error(raw: bytes) -> StreamError:
 
 
 def _status_of(code: object, kind: object) -> int:
-    if isinstance(code, bool):
-        code = None
-    if isinstance(code, str) and code.isdigit():
+    if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
         code = int(code)
-    if isinstance(code, int) and 400 <= code <= 599:
+    if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599:
         return code
     for word in (code, kind):
         if isinstance(word, str) and word in _NAMED_STATUS:
@@ -176,8 +186,10 @@ def retry_after_s(headers: Mapping[bytes, bytes]) -> float | None:
             try:
                 seconds = float(value) * unit
             except ValueError:
-                return 5.0 if name == b"retry-after" else None
-            if seconds == seconds and seconds >= 0:
+                if name == b"retry-after-ms":
+                    continue
+                return UNREAD_DATE_S
+            if seconds >= 0:  # not NaN
                 return min(max(seconds, 1.0), 59.0)
     return None
 

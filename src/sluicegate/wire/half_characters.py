@@ -1,0 +1,65 @@
+"""Broken characters in JSON events: halves of surrogate pairs joined across neighbours, the rest made U+FFFD.
+
+A model's tokens may cut a character; a provider that escapes its JSON then sends half a pair in one event and the other
+half in the next. No JSON reader of a client's takes a lone half. Works on bytes, knows no wire format.
+"""
+
+import re
+
+from sluicegate.wire import json_edit
+
+_STRING_MEMBER = re.compile(rb'("[^"\\]++")\s*+:\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_LOW_HALF = rb'\s*+:\s*+"(\\u[dD][c-fC-F][0-9a-fA-F]{2})'
+
+
+class HalfCharacters:
+    """Mends one stream's events; an event whose text ends in half a character waits for the next one."""
+
+    __slots__ = ("repaired", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: bytes | None = None
+        self.repaired = False
+
+    def mend(self, payload: bytes) -> list[bytes]:
+        """Take the next event, which is JSON, and return the events that are whole."""
+        whole: list[bytes] = []
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            first, payload = _join(waiting, payload)
+            whole.append(first)
+        if not payload.isascii():
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                self.repaired = True
+                payload = payload.decode(errors="replace").encode()
+        at = json_edit.lone_surrogate(payload) if b"\\u" in payload else None
+        if at is None:
+            whole.append(payload)
+            return whole
+        self.repaired = True
+        is_high = payload[at + 3 : at + 4] in b"89abAB"
+        if is_high and payload[at + 6 : at + 7] == b'"' and not json_edit.lone_surrogate(payload[at + 6 :]):
+            self.waiting = payload
+        else:
+            whole.append(json_edit.replace_lone_surrogates(payload))
+        return whole
+
+    def give_up(self) -> list[bytes]:
+        """Return the event that still waits, mended as it stands: nothing follows."""
+        waiting, self.waiting = self.waiting, None
+        return [] if waiting is None else [json_edit.replace_lone_surrogates(waiting)]
+
+
+def _join(torn: bytes, following: bytes) -> tuple[bytes, bytes]:
+    """Move the half at the end of an event's text to the other half in the same field of the event after it."""
+    at = json_edit.lone_surrogate(torn)
+    assert at is not None, "an event waits because of its lone half"
+    member = next((found for found in _STRING_MEMBER.finditer(torn) if found.end() == at + 7), None)
+    if member is not None:
+        low = re.search(re.escape(member[1]) + _LOW_HALF, following)
+        if low is not None:
+            half = torn[at : at + 6]
+            return torn[:at] + torn[at + 6 :], following[: low.start(1)] + half + following[low.start(1) :]
+    return json_edit.replace_lone_surrogates(torn), following

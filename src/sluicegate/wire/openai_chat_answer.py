@@ -1,0 +1,213 @@
+"""Chat completions that are not streamed, on the same format: the body passes but for edits at token offsets.
+
+Put right as in a stream: model, id where it is missing or hidden, created, object, finish reasons, usage and cost, and
+what SDKs stumble over in tool calls. Source: wire formats page `chat-completions.md`; contract C3, C6, C7, C9.
+"""
+
+from typing import Any
+
+import msgspec
+
+from sluicegate.errors import DecodeError
+from sluicegate.messages import StreamError, Usage
+from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.json_edit import Edit
+from sluicegate.wire.openai_chat_chunk import ToolDelta, right_reason
+from sluicegate.wire.openai_tool_calls import arguments_of
+from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
+from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
+
+
+class Identity(msgspec.Struct, kw_only=True):
+    """How an answer names itself to the client."""
+
+    model: str
+    """The id the client asked for."""
+    fallback_id: str
+    """Used where the provider gives no id, or where its id is hidden."""
+    created: int
+    """Used where the provider gives none; seconds since 1970."""
+    hide_provider: bool = False
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: list[ToolDelta] | None = None
+
+    def texts(self) -> list[str]:
+        texts = [self.content, self.reasoning_content or self.reasoning, self.refusal]
+        for call in self.tool_calls or ():
+            if isinstance(call.function, msgspec.Struct):
+                texts += (call.function.name, arguments_of(call))
+        return [text for text in texts if isinstance(text, str) and text]
+
+
+class _Choice(msgspec.Struct, gc=False):
+    finish_reason: Any = None
+    message: _Message | None = None
+
+
+_decode_choices = msgspec.json.Decoder(list[_Choice]).decode
+
+
+class ChatAnswer:
+    """One chat completion that was not streamed."""
+
+    def __init__(self, identity: Identity, body: bytes) -> None:
+        """Read the provider's body.
+
+        Raises:
+            DecodeError: not a chat completion.
+        """
+        self._identity = identity
+        self._body = body = _whole_characters(body.removeprefix(b"\xef\xbb\xbf").strip())
+        self._members = json_edit.members(body, "chat")
+        top = {member.key: body[member.start : member.end] for member in self._members}
+        self.error: StreamError | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self.repaired = False
+        error = top.get("error")
+        if error is not None and not is_nothing(error):
+            self.error = read_stream_error(error)
+            return
+        if top.get("object") == b'"error"' or ("choices" not in top and top.get("type") == b'"error"'):
+            self.error = read_stream_error(body)
+            return
+        try:
+            self._choices = _decode_choices(top.get("choices", b""))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            raise DecodeError("chat", None, "the answer is not a chat completion") from None
+        self._top = top
+        self._usage_raw = top.get("usage", b"null")
+        self.usage = read_usage(self._usage_raw)
+        upstream_id = _text(top.get("id", b"null"))
+        self.upstream_id = upstream_id or None
+        for choice in self._choices:
+            self.finish_reason = self._right_reason(choice)
+
+    def texts(self) -> list[str]:
+        """Return every text the model produced, for counting."""
+        return [
+            text for choice in self._choices if choice.message is not None for text in choice.message.texts()
+        ]
+
+    def as_chunk(self) -> bytes:
+        """Return the answer as the one event of a stream, for a client that asked for one."""
+        body = self._body
+        edits: list[Edit] = []
+        for start, _ in json_edit.elements(body, self._choices_at()):
+            message = None
+            for member in json_edit.inner_members(body, start):
+                if member.key == "message":
+                    message = member
+                    edits.append(Edit(member.key_at, member.start, b'"delta":'))
+            if message is not None and body[message.start : message.end] != b"null":
+                edits += _numbered_calls(body, message.start)
+        return json_edit.splice(body, edits)
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it: its own model id, a right finish reason, usage and cost."""
+        body = self._body
+        reported = self._usage_raw if self.usage is not None else None
+        usage = with_members(encode_usage(reported, bill.usage), bill.in_usage)
+        wanted = {"model": msgspec.json.encode(self._identity.model), "usage": usage}
+        if self.upstream_id is None or self._identity.hide_provider:
+            wanted["id"] = msgspec.json.encode(self._identity.fallback_id)
+        if not self._top.get("created", b"").isdigit():
+            wanted["created"] = b"%d" % self._identity.created
+        if self._top.get("object") != b'"chat.completion"':
+            wanted["object"] = b'"chat.completion"'
+        dropped = {"error"}
+        if self._identity.hide_provider:
+            dropped.add("system_fingerprint")
+        edits = json_edit.edits(body, self._members, wanted, dropped)
+        places = json_edit.elements(body, self._choices_at())
+        for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
+            edits += self._choice_edits(index, choice, start)
+        return with_members(json_edit.splice(body, edits), bill.beside_usage)
+
+    def _choices_at(self) -> int:
+        return next(member.start for member in reversed(self._members) if member.key == "choices")
+
+    def _right_reason(self, choice: _Choice) -> str:
+        reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
+        called = choice.message is not None and bool(choice.message.tool_calls)
+        right = right_reason(reason, called=called)
+        self.repaired |= right != choice.finish_reason
+        return right
+
+    def _choice_edits(self, index: int, choice: _Choice, start: int) -> list[Edit]:
+        body = self._body
+        wanted = {"finish_reason": msgspec.json.encode(self._right_reason(choice))}
+        members = json_edit.inner_members(body, start)
+        if all(member.key != "index" for member in members):
+            wanted["index"] = b"%d" % index
+        edits = json_edit.edits(body, members, wanted, start=start)
+        message = choice.message
+        if message is None:
+            return edits
+        at = next(member.start for member in reversed(members) if member.key == "message")
+        inner = json_edit.inner_members(body, at)
+        spans = {member.key: member for member in inner}
+        in_message = {"role": b'"assistant"'}
+        dropped: list[str] = []
+        if isinstance(message.reasoning, str) and message.reasoning and not message.reasoning_content:
+            in_message["reasoning_content"] = body[spans["reasoning"].start : spans["reasoning"].end]
+            dropped.append("reasoning")
+        if message.tool_calls:
+            edits += self._call_edits(index, message.tool_calls, spans["tool_calls"].start)
+        return edits + json_edit.edits(body, inner, in_message, dropped, start=at)
+
+    def _call_edits(self, choice: int, calls: list[ToolDelta], start: int) -> list[Edit]:
+        """Give every call an id of its own, a type, and arguments that are text."""
+        body = self._body
+        edits: list[Edit] = []
+        ids: set[str] = set()
+        for number, (call, (at, _)) in enumerate(zip(calls, json_edit.elements(body, start), strict=True)):
+            wanted: dict[str, bytes] = {}
+            id_ = call.id if isinstance(call.id, str) else ""
+            if not id_ or id_ in ids:
+                id_ = f"call_{self._identity.fallback_id[-24:]}_{choice}_{number}"
+                wanted["id"] = msgspec.json.encode(id_)
+            ids.add(id_)
+            if call.custom is None and isinstance(call.function, msgspec.Struct):
+                wanted["type"] = b'"function"'
+                if not isinstance(call.function.arguments, str) or not call.function.arguments:
+                    arguments = msgspec.json.encode(arguments_of(call) or "{}")
+                    function_at = next(
+                        member.start
+                        for member in reversed(json_edit.inner_members(body, at))
+                        if member.key == "function"
+                    )
+                    edits += json_edit.settings(body, function_at, {"arguments": arguments})
+            made = json_edit.settings(body, at, wanted)
+            self.repaired |= bool(made)
+            edits += made
+        return edits
+
+
+def _numbered_calls(body: bytes, message_at: int) -> list[Edit]:
+    edits: list[Edit] = []
+    for member in json_edit.inner_members(body, message_at):
+        if member.key == "tool_calls" and body[member.start : member.end] != b"null":
+            for number, (at, _) in enumerate(json_edit.elements(body, member.start)):
+                edits += json_edit.settings(body, at, {"index": b"%d" % number})
+    return edits
+
+
+def _whole_characters(body: bytes) -> bytes:
+    if not body.isascii():
+        body = body.decode(errors="replace").encode()
+    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,105 @@
+"""The usual event: one that differs from the event before it only inside one JSON string.
+
+Nearly all of a stream is such events. Once one of them has been decoded and edited, the next needs no decoding: its
+edges are compared, its text is read, and it leaves between edges that were edited before. Vendors also pad events with
+a random string (`obfuscation`), which may differ as well. Knows no wire format beyond that name.
+"""
+
+import re
+
+import msgspec
+
+from sluicegate.wire import json_edit
+
+_decode_text = msgspec.json.Decoder(str).decode
+_PADDING = re.compile(rb'"obfuscation"\s*+:\s*+"')
+
+
+class UsualEvent:
+    """The edges of an event, as it comes and as it leaves."""
+
+    __slots__ = (
+        "_middle", "_out_head", "_out_middle", "_out_tail", "head", "parts", "tail", "text", "wire_head", "wire_tail"
+    )  # fmt: skip
+
+    def __init__(
+        self, before: tuple[bytes, bytes, bytes], after: tuple[bytes, bytes, bytes], parts: list[str] | None
+    ) -> None:
+        """Remember an event.
+
+        Args:
+            before: of the provider's payload: all up to the text, all between text and padding, and the rest.
+            after: the same of the edited one.
+            parts: gathers the texts; None where nobody needs them.
+        """
+        self.head, self._middle, self.tail = before
+        self.wire_head = b"data: " + self.head
+        self.wire_tail = self.tail + b"\n\n"
+        self._out_head = b"data: " + after[0]
+        self._out_middle = after[1]
+        self._out_tail = after[2] + b"\n\n"
+        self.parts = parts
+        self.text = ""
+        """Of the last event that was rewritten."""
+
+    def rewrite(self, data: bytes, head: bytes, tail: bytes) -> bytes | None:
+        """Return an event of this shape as it leaves, framed, and keep its text; None for any other bytes.
+
+        Args:
+            head, tail: the edges to look for: with the framing or without it.
+        """
+        if not (data.startswith(head) and data.endswith(tail)):
+            return None
+        start = len(head)
+        end = len(data) - len(tail)
+        padding = b""
+        if self._middle:
+            text_end = data.find(self._middle, start)
+            padding_at = text_end + len(self._middle)
+            if text_end < 0 or padding_at > end:
+                return None
+            padding = data[padding_at:end]
+            if padding and not padding.isalnum():
+                return None
+            end = text_end
+        elif end < start:
+            return None
+        text = data[start:end]
+        try:
+            decoded = text.decode()
+            if not decoded.isprintable() or '"' in decoded or "\\" in decoded:
+                decoded = _decode_text(b'"%b"' % text)
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            return None
+        self.text = decoded
+        return self._out_head + text + self._out_middle + padding + self._out_tail
+
+
+def learn(payload: bytes, edited: bytes, key: str, text: str, parts: list[str] | None) -> UsualEvent | None:
+    """Return the shape of an event, or None where its text cannot be told from its edges.
+
+    Args:
+        key: of the member whose value, the only string of that name, is `text`.
+        parts: see `UsualEvent`.
+    """
+    name = re.compile(rb'"%b"\s*+:\s*+"' % key.encode())
+    before, after = _split(payload, name, text), _split(edited, name, text)
+    if before is None or after is None or bool(before[1]) != bool(after[1]):
+        return None
+    return UsualEvent(before, after, parts)
+
+
+def _split(payload: bytes, name: re.Pattern[bytes], text: str) -> tuple[bytes, bytes, bytes] | None:
+    places = [found.end() for found in name.finditer(payload)]
+    if len(places) != 1:
+        return None
+    start = places[0]
+    end = json_edit.value_end(payload, start - 1) - 1
+    if _decode_text(payload[start - 1 : end + 1]) != text:
+        return None
+    paddings = [found.end() for found in _PADDING.finditer(payload, end)]
+    if len(paddings) != 1:
+        return payload[:start], b"", payload[end:]
+    padding_at = paddings[0]
+    padding_end = json_edit.value_end(payload, padding_at - 1) - 1
+    return payload[:start], payload[end:padding_at], payload[padding_end:]
