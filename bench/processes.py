@@ -57,17 +57,17 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
 
 
-def pinned(core: int, niceness: int) -> list[str]:
+def pinned(core: int, realtime: bool) -> list[str]:
     """Return the words to put before a command so that it runs on one core."""
-    nice = ["nice", "-n", str(niceness)] if niceness else []
-    return [*nice, "taskset", "-c", str(core)]
+    first = ["chrt", "--rr", "1"] if realtime else []
+    return [*first, "taskset", "-c", str(core)]
 
 
-def pin_self(core: int, niceness: int) -> None:
+def pin_self(core: int, realtime: bool) -> None:
     """Put this process on one core."""
     os.sched_setaffinity(0, {core})
-    if niceness:
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def _status(pid: int, field: str) -> int:

@@ -1,8 +1,10 @@
 """Shows where the gate's worker spends its time in one scenario: `python bench/profile.py paced`.
 
 Samples the running worker from outside, so that the program measured is the one that serves. Without `--perf` that is
-py-spy's work (`pip install py-spy`): Python functions, and the C functions they call. With `--perf` it is Debian's
-linux-perf: C and kernel functions alone, which tells how much of the time is system calls that every relay needs.
+py-spy's work (`pip install py-spy`): Python functions, with `--native` also the C functions they call, whose time is
+else their callers' own. With `--perf` it is Debian's linux-perf: C and kernel functions alone, which tells how much of
+the time is system calls that every relay needs. The sampler stops the process often, so that what it prints is
+dearer than in `run.py`; shares are what to read.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from bench import processes, targets  # noqa: E402
 from bench.load import Load  # noqa: E402
 from bench.scenarios import CPU_PLANS  # noqa: E402
 
-_RATE_HZ = 400
+_RATE_HZ = 500
 _FRAME = re.compile(r"(.*?) \((?:.*/)?((?:[^/]+/)?[^/]+)\)$")
 """Function and file of one frame; of the path, the last folder is enough."""
 _WAITING = ("_worker (concurrent/futures/thread.py", "_connection_worker_thread (aiosqlite/", "_do_waitpid (")
@@ -30,10 +32,10 @@ _WAITING = ("_worker (concurrent/futures/thread.py", "_connection_worker_thread 
 def main() -> None:
     """Run the scenario, sample, print the functions that take most."""
     options = _parse()
-    processes.pin_self(processes.LOAD_CORE, options.nice)
+    processes.pin_self(processes.LOAD_CORE, options.realtime)
     with tempfile.TemporaryDirectory(prefix="sluicegate-profile-") as name:
         folder = Path(name)
-        provider = targets.ProviderProcess(folder, options.nice)
+        provider = targets.ProviderProcess(folder, options.realtime)
         try:
             target = _start(options, provider.upstream(options.provider == "tls"), folder)
             try:
@@ -68,20 +70,23 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("scenario", choices=tuple(CPU_PLANS))
     parser.add_argument("--provider", choices=("plain", "tls"), default="plain")
     parser.add_argument("--perf", action="store_true", help="C and kernel functions, by perf")
+    parser.add_argument("--native", action="store_true", help="C functions too")
     parser.add_argument("--process", choices=("worker", "supervisor", "admin"), default="worker")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--top", type=int, default=40)
     parser.add_argument("--keep", help="also copy the samples (collapsed stacks, or perf.data) to this file")
     parser.add_argument("--relay-command", help="profile this relay, not the gate")
     parser.add_argument("--unlimited", action="store_true", help="the account is not prepaid: no lease")
-    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument(
+        "--realtime", action="store_true", help="before all others on a busy machine; root only"
+    )
     return parser.parse_args()
 
 
 def _start(options: argparse.Namespace, upstream: targets.Upstream, folder: Path) -> targets.Target:
     if options.relay_command:
-        return targets.Relay(folder / "relay", upstream, options.nice, options.relay_command)
-    return targets.Gate(folder / "gate", upstream, options.nice, unlimited=options.unlimited)
+        return targets.Relay(folder / "relay", upstream, options.realtime, options.relay_command)
+    return targets.Gate(folder / "gate", upstream, options.realtime, unlimited=options.unlimited)
 
 
 def _command(options: argparse.Namespace, pid: int, output: Path) -> list[str]:
@@ -101,7 +106,8 @@ def _command(options: argparse.Namespace, pid: int, output: Path) -> list[str]:
         "--rate",
         _RATE_HZ,
     ]
-    return [*map(str, words), "--native", "--function", "--format", "raw", "--output", str(output)]
+    native = ["--native"] if options.native else []
+    return [*map(str, words), *native, "--function", "--format", "raw", "--output", str(output)]
 
 
 class _Profiler:
@@ -137,13 +143,13 @@ def _print_stacks(lines: list[str], top: int, us: float) -> None:
     for line in lines:
         stack, _, count = line.rpartition(" ")
         raw = stack.split(";")
-        innermost = next((frame for frame in reversed(raw) if ".py:" in frame), "")
+        innermost = next((frame for frame in reversed(raw) if ".py:" in frame), raw[-1])
         if innermost.startswith(_WAITING):
             continue
         frames = [_short(frame) for frame in raw]
         own[frames[-1]] += int(count)
         for frame in set(frames):
-            if ".py:" in frame:
+            if ".py" in frame:
                 whole[frame] += int(count)
     total = sum(own.values())
     print(

@@ -26,7 +26,7 @@ def main() -> int:
     if (os.cpu_count() or 1) < 2:
         print("the bench needs two cores: one for the system under test, one for the load", file=sys.stderr)
         return 2
-    processes.pin_self(processes.LOAD_CORE, options.nice)
+    processes.pin_self(processes.LOAD_CORE, options.realtime)
     with tempfile.TemporaryDirectory(prefix="sluicegate-bench-") as folder:
         results = report.Results(_run(options, Path(folder)))
     text = report.markdown(results, "Bench results", report.command_line())
@@ -55,7 +55,9 @@ def _parse() -> argparse.Namespace:
         "--obfuscated", action="store_true", help="events end in a varying field, as OpenAI's"
     )
     parser.add_argument("--rounds", type=int, help="how often each CPU scenario is run")
-    parser.add_argument("--nice", type=int, default=0, help="niceness of all processes (negative: root only)")
+    parser.add_argument(
+        "--realtime", action="store_true", help="before all others on a busy machine; root only"
+    )
     parser.add_argument("--json", action="store_true", help="print all samples as JSON")
     parser.add_argument("--no-write", action="store_true", help="leave bench/results.md as it is")
     options = parser.parse_args()
@@ -70,7 +72,7 @@ def _run(options: argparse.Namespace, folder: Path) -> list[Sample]:
     effort = Effort.quick() if options.quick else Effort.full()
     if options.rounds:
         effort = dataclasses.replace(effort, rounds=options.rounds)
-    provider = targets.ProviderProcess(folder, options.nice)
+    provider = targets.ProviderProcess(folder, options.realtime)
     samples: list[Sample] = []
     try:
         bench = Bench(provider, effort, ask_usage=not options.no_usage, obfuscated=options.obfuscated)
@@ -120,11 +122,11 @@ def _start(
     name: str, folder: Path, upstream: targets.Upstream, options: argparse.Namespace
 ) -> targets.Target:
     if name == "nginx":
-        return targets.Nginx(folder, upstream, options.nice)
+        return targets.Nginx(folder, upstream, options.realtime)
     if name == "gate":
-        return targets.Gate(folder, upstream, options.nice, unlimited=options.unlimited)
+        return targets.Gate(folder, upstream, options.realtime, unlimited=options.unlimited)
     if name == "relay" and options.relay_command:
-        return targets.Relay(folder, upstream, options.nice, options.relay_command)
+        return targets.Relay(folder, upstream, options.realtime, options.relay_command)
     raise SystemExit(f"no such target: {name}")
 
 

@@ -56,7 +56,7 @@ class Target(Protocol):
 class ProviderProcess:
     """The bench's provider, on the load side's core."""
 
-    def __init__(self, folder: Path, niceness: int) -> None:
+    def __init__(self, folder: Path, realtime: bool) -> None:
         self.ca_file = folder / "ca.pem"
         server_file = folder / "provider.pem"
         authority = trustme.CA()
@@ -66,7 +66,7 @@ class ProviderProcess:
         )
         self._process = subprocess.Popen(
             [
-                *processes.pinned(processes.LOAD_CORE, niceness),
+                *processes.pinned(processes.LOAD_CORE, realtime),
                 sys.executable,
                 str(_ROOT / "bench" / "provider.py"),
                 str(server_file),
@@ -120,7 +120,7 @@ class _Started:
 
     name = "?"
 
-    def __init__(self, folder: Path, niceness: int, ready_path: str) -> None:
+    def __init__(self, folder: Path, realtime: bool, ready_path: str) -> None:
         self.port = free_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "output.log"
@@ -128,7 +128,7 @@ class _Started:
         environment["PYTHONPATH"] = str(_ROOT / "src")
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [*processes.pinned(processes.SUT_CORE, niceness), *self._command(folder)],
+                [*processes.pinned(processes.SUT_CORE, realtime), *self._command(folder)],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -185,9 +185,9 @@ class Nginx(_Started):
 
     name = "nginx"
 
-    def __init__(self, folder: Path, upstream: Upstream, niceness: int) -> None:
+    def __init__(self, folder: Path, upstream: Upstream, realtime: bool) -> None:
         self._upstream = upstream
-        super().__init__(folder, niceness, "/bench-ready")
+        super().__init__(folder, realtime, "/bench-ready")
 
     def _command(self, folder: Path) -> list[str]:
         binary = nginx_binary()
@@ -219,10 +219,10 @@ class Gate(_Started):
 
     name = "gate"
 
-    def __init__(self, folder: Path, upstream: Upstream, niceness: int, *, unlimited: bool = False) -> None:
+    def __init__(self, folder: Path, upstream: Upstream, realtime: bool, *, unlimited: bool = False) -> None:
         self._upstream = upstream
         self._unlimited = unlimited
-        super().__init__(folder, niceness, "/readyz")
+        super().__init__(folder, realtime, "/readyz")
 
     def _command(self, folder: Path) -> list[str]:
         (folder / "sluicegate.yaml").write_text(
@@ -260,10 +260,10 @@ class Relay(_Started):
 
     name = "relay"
 
-    def __init__(self, folder: Path, upstream: Upstream, niceness: int, command: str) -> None:
+    def __init__(self, folder: Path, upstream: Upstream, realtime: bool, command: str) -> None:
         self._upstream = upstream
         self._template = command
-        super().__init__(folder, niceness, "/")
+        super().__init__(folder, realtime, "/")
 
     def _command(self, folder: Path) -> list[str]:
         filled = self._template.format(
