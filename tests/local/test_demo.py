@@ -139,7 +139,7 @@ def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -
             ["bash", "-c", curl], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
         )
         assert "data: [DONE]" in answer.stdout, shlex.quote(curl)
-        snippet = printed[printed.index("import json") : printed.index("\n\nAny OpenAI client")]
+        snippet = printed[printed.index("import json") : printed.index("\n\nor with any OpenAI client")]
         answer = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", snippet],
             capture_output=True,
@@ -148,6 +148,11 @@ def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -
             check=True,
         )
         assert len(answer.stdout) > 20
+        (usage,) = [line for line in printed.splitlines() if " usage --config " in line]
+        answer = subprocess.run(
+            ["bash", "-c", usage], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+        assert "smollm2" in answer.stdout
         demo.send_signal(signal.SIGINT)
         assert demo.stdout is not None
         rest = demo.stdout.read()

@@ -74,7 +74,7 @@ def test_stream_helper(gate: RunningGate) -> None:
             model="plain", messages=ASK, stream_options={"include_usage": True}
         ) as stream,
     ):
-        deltas = [event.delta for event in stream if event.type == "content.delta"]
+        deltas = [event.delta for event in stream if event.type == "content.delta" and event.delta]
         final = stream.get_final_completion()
     assert deltas == list(TEXT)
     assert final.choices[0].message.content == "".join(TEXT)
@@ -87,7 +87,7 @@ async def test_stream_helper_async(gate: RunningGate) -> None:
         async_client(gate) as sdk,
         sdk.chat.completions.stream(model="plain", messages=ASK) as stream,
     ):
-        deltas = [event.delta async for event in stream if event.type == "content.delta"]
+        deltas = [event.delta async for event in stream if event.type == "content.delta" and event.delta]
         final = await stream.get_final_completion()
     assert deltas == list(TEXT)
     assert final.choices[0].finish_reason == "stop"

@@ -9,6 +9,7 @@ that lies in the folder.
 import contextlib
 import json
 import secrets
+import shlex
 import signal
 import socket
 import sys
@@ -224,9 +225,24 @@ def _show_receipt(console: Console, receipt: Receipt) -> None:
 
 
 def _show_next_steps(console: Console, url: str, key: str, request: dict[str, object]) -> None:
-    body = json.dumps(request)
     _say(console, "\nTry it with curl:\n", style="bold")
-    _say(console, CURL.format(url=url, key=key, body=body))
+    _say(console, CURL.format(url=url, key=key, body=json.dumps(request)))
     _say(console, "or in Python:\n", style="bold")
     _say(console, SNIPPET.format(url=url, key=key, body=repr(request)))
-    _say(console, f"Any OpenAI client works alike: base URL {url}/v1 and that key. Ctrl-C stops the demo.")
+    _say(
+        console,
+        f"or with any OpenAI client: base URL {url}/v1 and that key. Then see what it cost:\n",
+        style="bold",
+    )
+    _say(console, f"{_this_command()} usage --config {FOLDER / 'sluicegate.yaml'}\n")
+    _say(console, "Serving until Ctrl-C.")
+
+
+def _this_command() -> str:
+    """Return how the command line was reached, for commands that work as pasted."""
+    script = Path(sys.argv[0])
+    return (
+        shlex.quote(sys.argv[0])
+        if script.name == "sluicegate"
+        else f"{shlex.quote(sys.executable)} -m sluicegate"
+    )
