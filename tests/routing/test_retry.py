@@ -90,10 +90,10 @@ def decide(name: str, progress: Progress, rules: Rules = RULES, left_s: float = 
         ("429 with a wait", NEXT, STOP),
         ("500", NEXT, STOP),
         ("502", NEXT, STOP),
-        ("503", NEXT, SAME),
+        ("503", SAME, SAME),
         ("503 with a wait", NEXT, STOP),
         ("504", NEXT, STOP),
-        ("529", NEXT, SAME),
+        ("529", SAME, SAME),
     ],
 )
 def test_what_follows_the_first_failure(name: str, others_left: str, none_left: str) -> None:

@@ -69,12 +69,13 @@ class _Rule(NamedTuple):
 
 _FINAL = _Rule()
 _NOT_CONNECTED = _Rule(same=True, elsewhere=True)
+_OVERLOADED = _Rule(same=True, elsewhere=True)
 _ELSEWHERE = _Rule(elsewhere=True)
 _NOT_PROCESSED = _Rule(elsewhere=True, last_again=True)
 _CUT = _Rule(elsewhere=True, last_again=True, after_send=True)
 _TIMED_OUT = _Rule(elsewhere=True, after_send=True)
 
-KIND_RULES = {"rate_limited": _NOT_PROCESSED, "overloaded": _NOT_PROCESSED}
+KIND_RULES = {"rate_limited": _NOT_PROCESSED, "overloaded": _OVERLOADED}
 """By the kind of a provider's error, where no `retry-after` came with it; with one, the target is left
 alone."""
 

@@ -82,9 +82,11 @@ class Plan:
         self._switches[place] = (key, switches)
         return switches
 
-    def clocks(self, model: Model, provider: Provider) -> StreamClocks:
-        """Return the clocks of a model at a provider."""
-        return model.clocks or provider.clocks or self.settings.clocks
+    def clocks(self, model: Model, deployment: Deployment | None = None) -> StreamClocks:
+        """Return the clocks of a model, or of one deployment of it."""
+        if deployment is not None and deployment.clocks is not None:
+            return deployment.clocks
+        return model.clocks or self.settings.clocks
 
 
 class Bench:
@@ -228,8 +230,7 @@ class ServedRequest:
     async def _run(self) -> int:
         """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
         deployments = order(self._model, int.from_bytes(os.urandom(8)))
-        provider = self._plan.settings.catalogue.providers[deployments[0].provider]
-        self._due_at = self._loop.time() + self._plan.clocks(self._model, provider).total_timeout_s
+        self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
         progress = Progress(targets=len(deployments))
         failures: list[UpstreamError] = []
         ending: Ending
@@ -268,7 +269,7 @@ class ServedRequest:
         request = self._request
         target = self._plan.targets.get(provider.name, "chat", deployment.model)
         self._switches = self._plan.switches(self._key, self._model, provider)
-        clocks = self._plan.clocks(self._model, provider)
+        clocks = self._plan.clocks(self._model, deployment)
         row = self._row
         row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, "chat"
         row.attempts = self._attempts
