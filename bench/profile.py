@@ -25,8 +25,13 @@ from bench.scenarios import CPU_PLANS  # noqa: E402
 _RATE_HZ = 500
 _FRAME = re.compile(r"(.*?) \((?:.*/)?((?:[^/]+/)?[^/]+)\)$")
 """Function and file of one frame; of the path, the last folder is enough."""
-_WAITING = ("_worker (concurrent/futures/thread.py", "_connection_worker_thread (aiosqlite/", "_do_waitpid (")
-"""Where threads stand that have nothing to do; the sampler does not know them to be idle."""
+_WAITING = (
+    "_worker (concurrent/futures/thread.py",
+    "_connection_worker_thread (aiosqlite/",
+    "_do_waitpid (",
+    "_sync (sluicegate/server/journal.py",
+)
+"""Where threads stand that have nothing to do or wait for a disk; the sampler does not know them to be idle."""
 
 
 def main() -> None:
