@@ -84,7 +84,9 @@ async def test_an_unlimited_account_may_owe(store: SqliteStore) -> None:
     assert (await store.verify()).clean
 
 
-async def test_what_an_unlimited_account_owed_is_written_off_when_it_becomes_prepaid(store: SqliteStore) -> None:
+async def test_what_an_unlimited_account_owed_is_written_off_when_it_becomes_prepaid(
+    store: SqliteStore,
+) -> None:
     await add_account(store, "big", unlimited=True)
     await store.commit_journal([settled("r1", 300, account="big")], "a.journal", 10, NOW)
     await add_account(store, "big", 50)
@@ -111,9 +113,11 @@ async def test_amounts_beyond_64_bits_do_not_stop_the_drain(store: SqliteStore) 
     assert max(map(abs, report.balances.values())) <= MAX_NANO
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-def test_x6_batches_in_random_splits_book_the_same(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_x6_batches_in_random_splits_book_the_same(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     rng = random.Random(seed)
     records: list[Record] = []
     for number in range(60):

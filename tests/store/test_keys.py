@@ -76,7 +76,9 @@ async def test_a_name_is_free_again_once_its_key_is_revoked(store: SqliteStore) 
     second = await create(store, make_key("b"))
     renamed = make_key("a", secret="second", account="a")
     await store.create_key(
-        KeyRecord(id="key_2", name="a", prefix="sg-2", hash=renamed.hash, account_id="a"), reference="x", at=NOW + 1
+        KeyRecord(id="key_2", name="a", prefix="sg-2", hash=renamed.hash, account_id="a"),
+        reference="x",
+        at=NOW + 1,
     )
     assert (await store.get_key("a")).id == "key_2"
     assert not (await store.get_key("b")).revoked
@@ -125,7 +127,9 @@ async def test_the_configurations_credit_is_credited_once(empty_store: SqliteSto
     store = empty_store
     for at, amount in ((NOW, 100), (NOW + 1, 100), (NOW + 2, 900)):
         accounts = [ConfiguredAccount(id="team", balance_nano=amount)]
-        await store.bootstrap(accounts, [configured_key("a", balance=7), configured_key("b", account="team")], at)
+        await store.bootstrap(
+            accounts, [configured_key("a", balance=7), configured_key("b", account="team")], at
+        )
     assert (await balance(store, "team"), await balance(store, "a")) == (100, 7)
     references = {line.reference async for line in store.export_ledger()}
     assert references == {"bootstrap:account:team", "bootstrap:key:a"}
@@ -166,7 +170,9 @@ async def test_a_new_secret_takes_the_place_of_the_old(empty_store: SqliteStore)
     store = empty_store
     await store.bootstrap([], [configured_key("a", secret="old", balance=7)], NOW)
     changed = configured_key("a", secret="new", balance=7)
-    await store.bootstrap([], [changed.__class__(record=make_key_with_id(changed.record, "key_new"), balance_nano=7)], NOW)
+    await store.bootstrap(
+        [], [changed.__class__(record=make_key_with_id(changed.record, "key_new"), balance_nano=7)], NOW
+    )
     assert await state(store) == {"old": False, "new": True}
     assert await balance(store, "a") == 7
     await store.bootstrap([], [configured_key("a", secret="old", balance=7)], NOW)
@@ -215,9 +221,13 @@ async def test_names_and_secrets_of_commands_are_not_taken_over(store: SqliteSto
 
 async def test_an_account_follows_the_configuration(empty_store: SqliteStore) -> None:
     store = empty_store
-    await store.bootstrap([ConfiguredAccount(id="t", unlimited=True)], [configured_key("a", account="t")], NOW)
+    await store.bootstrap(
+        [ConfiguredAccount(id="t", unlimited=True)], [configured_key("a", account="t")], NOW
+    )
     assert (await store.get_key("a")).unlimited
-    await store.bootstrap([ConfiguredAccount(id="t", balance_nano=5)], [configured_key("a", account="t")], NOW)
+    await store.bootstrap(
+        [ConfiguredAccount(id="t", balance_nano=5)], [configured_key("a", account="t")], NOW
+    )
     assert not (await store.get_key("a")).unlimited
     assert await balance(store, "t") == 5
 

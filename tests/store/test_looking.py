@@ -92,7 +92,8 @@ DAMAGE = {
     "its balance is": "UPDATE balances SET balance_nano = balance_nano + 1 WHERE account = 'customer:dev'",
     "together are": "UPDATE balances SET balance_nano = balance_nano + 1 WHERE account = 'revenue'",
     "with another one: first": "UPDATE usage SET cost_nano_usd = 11 WHERE request_id = 'first'",
-    "without its charge, or with another one: second": "DELETE FROM entries WHERE reference = 'second' AND kind = 'charge'",
+    "without its charge, or with another one: second": "DELETE FROM entries"
+    " WHERE reference = 'second' AND kind = 'charge'",
     "shortfall is not what was posted: second": "DELETE FROM entries WHERE reference = 'second' AND kind = 'shortfall'",
     "without usage, or a second one: third": "DELETE FROM usage WHERE request_id = 'third'",
     "or a second one: first": "INSERT INTO entries SELECT 99, reference, kind, 1, debit, credit, 0, at FROM entries"
@@ -123,5 +124,3 @@ async def test_verify_shows_some_problems_and_counts_the_rest(store: SqliteStore
     problems = (await store.verify()).problems
     assert len(problems) == 21
     assert problems[-1].endswith("30 more")
-
-

@@ -38,7 +38,9 @@ async def test_credit_by_key_and_by_account(store: SqliteStore) -> None:
     args = {"account": "dev", "amount_nano": 5, "reference": "pay-1"}
     assert (await apply_operation(store, "accounts.topup", args))["posted"]
     assert not (await apply_operation(store, "accounts.topup", args))["posted"]
-    await apply_operation(store, "accounts.refund", {"account": "dev", "amount_nano": 1, "reference": "pay-1"})
+    await apply_operation(
+        store, "accounts.refund", {"account": "dev", "amount_nano": 1, "reference": "pay-1"}
+    )
     await apply_operation(store, "accounts.adjust", {"account": "dev", "amount_nano": -6})
     assert await balance(store) == 1_000_000
     listed = (await apply_operation(store, "accounts.list", {}))["accounts"]
@@ -80,7 +82,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "args"), REFUSED)
-async def test_bad_input_is_refused_and_changes_nothing(store: SqliteStore, name: str, args: dict[str, Any]) -> None:
+async def test_bad_input_is_refused_and_changes_nothing(
+    store: SqliteStore, name: str, args: dict[str, Any]
+) -> None:
     await apply_operation(store, "keys.create", new_key("a"))
     before = [await apply_operation(store, f"{what}.list", {}) for what in ("keys", "accounts")]
     with pytest.raises(BadRequest) as refused:

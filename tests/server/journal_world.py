@@ -1,0 +1,77 @@
+"""What tests of the journal have in common: writers that die, segments that are read, a store that fails."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sluicegate.billing.ledger import Record
+from sluicegate.errors import StoreUnavailable
+from sluicegate.server.journal import JournalWriter
+from sluicegate.server.journal_reader import Segment, segments
+from sluicegate.server.settings import JournalSettings
+from sluicegate.store import Store
+
+
+def begin_journal(folder: Path, worker: int = 1, *, sync: str = "process", **rest: Any) -> JournalWriter:
+    """Begin the journal of one worker of this process."""
+    settings = JournalSettings(dir=str(folder), sync=sync, fsync_every_s=0.005)
+    return JournalWriter(settings, worker, asyncio.get_running_loop(), **rest)
+
+
+def kill(writer: JournalWriter) -> Path:
+    """Leave a journal as kill -9 would: nothing is tidied, and the kernel lets go of the lock."""
+    path = writer.path
+    if writer._flush_timer is not None:
+        writer._flush_timer.cancel()
+    writer._threads.shutdown(wait=True)
+    for fd in (*writer._retired, writer._fd):
+        os.close(fd)
+    writer._retired.clear()
+    writer._fd = -1
+    return path
+
+
+def read_all(segment: Segment) -> list[Record]:
+    """Read all that can be read now."""
+    records: list[Record] = []
+    while not (batch := segment.read()).at_end:
+        records += batch.records
+    return records
+
+
+def read_folder(folder: Path) -> list[Record]:
+    """Read every segment of a folder, as if their writers were dead."""
+    records: list[Record] = []
+    for name in segments(folder):
+        segment = Segment(folder / str(name))
+        segment.try_lock()
+        records += read_all(segment)
+        segment.close()
+    return records
+
+
+def ids(records: Iterable[Record]) -> list[str]:
+    return [record.request_id for record in records]
+
+
+class FaultyStore:
+    """A real store whose commits can fail: before anything happened, or after it did, with nobody told."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.down = False
+        self.answers_lost = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit_journal(self, *args: Any) -> Any:
+        if self.down:
+            raise StoreUnavailable("the store is down")
+        result = await self._store.commit_journal(*args)
+        if self.answers_lost:
+            self.answers_lost -= 1
+            raise StoreUnavailable("the answer was lost")
+        return result

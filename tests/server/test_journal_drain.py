@@ -1,0 +1,368 @@
+"""From journals into the store: once, in order, past failures, deaths and restarts of everything."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.errors import StoreUnavailable
+from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.journal_reader import segments
+from sluicegate.store import UsageQuery
+from sluicegate.store.sqlite import SqliteStore
+from tests.records import checkpoint, lost_attempt, reserved, settled
+from tests.server.journal_world import FaultyStore, begin_journal, kill
+from tests.store.world import add_account, balance
+
+CREDIT = 1_000_000_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """A store whose account `dev` has credit."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    await add_account(store, "dev", CREDIT)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A journal folder."""
+    path = tmp_path / "journal"
+    path.mkdir()
+    return path
+
+
+@contextlib.contextmanager
+def draining(folder: Path, store: SqliteStore | FaultyStore, log: list[Committed] | None = None):  # type: ignore[no-untyped-def]
+    drain = JournalDrain(folder, store, [].append if log is None else log.append)  # type: ignore[arg-type]
+    try:
+        yield drain
+    finally:
+        drain.close()
+
+
+async def statuses(store: SqliteStore) -> dict[str, str]:
+    return {row.request_id: row.status async for row in store.usage(UsageQuery())}
+
+
+async def test_settlements_are_committed_while_the_worker_lives(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder, worker=7)
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        writer.append(reserved("r1"))
+        assert await drain.drain() == 1
+        assert log == []
+        writer.append(settled("r1", 30))
+        writer.append(lost_attempt("r2", 1, 5))
+        assert await drain.drain() == 2
+        assert await drain.drain() == 0
+        (committed,) = log
+        assert (committed.worker, committed.pid, committed.ended) == (7, os.getpid(), False)
+        assert (committed.result.charged, committed.result.closed) == ({"dev": 30}, ["r1"])
+        assert await balance(store) == CREDIT - 30
+        assert writer.path.exists()
+        writer.close()
+
+
+async def test_a_journal_that_ended_is_removed_and_its_worker_told(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder, worker=7)
+    writer.append(reserved("r1"))
+    writer.append(settled("r1", 30))
+    writer.close()
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        await drain.drain()
+        assert [committed.ended for committed in log] == [False, True]
+        assert os.listdir(folder) == []
+        await drain.drain()
+        assert await store.journal_offsets() == {}
+        assert drain.recovered == 0
+
+
+async def test_what_a_dead_worker_left_is_resolved_by_the_crash_rules(
+    folder: Path, store: SqliteStore
+) -> None:
+    writer = begin_journal(folder)
+    for record in (
+        reserved("plain", 100),
+        reserved("produced", 100, on_crash="produced"),
+        checkpoint("produced", 40),
+        checkpoint("produced", 60),
+        reserved("finished", 100),
+        checkpoint("finished", 80, finished=True),
+        reserved("done", 100),
+        settled("done", 90),
+    ):
+        writer.append(record)
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        await drain.drain()
+        kill(writer)
+        await drain.drain()
+        assert drain.recovered == 3
+        assert log[-1].ended
+    assert await statuses(store) == {
+        "plain": "interrupted",
+        "produced": "interrupted",
+        "finished": "ok",
+        "done": "ok",
+    }
+    assert await balance(store) == CREDIT - 60 - 80 - 90
+    assert (await store.verify()).clean
+    assert os.listdir(folder) == []
+
+
+async def test_finished_segments_go_while_their_worker_lives(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder, segment_bytes=5000)
+    writer.append(reserved("open", 100, on_crash="produced"))
+    writer.append(checkpoint("open", 77))
+    with draining(folder, store) as drain:
+        for number in range(40):
+            writer.append(reserved(f"r{number}"))
+            writer.append(settled(f"r{number}", 1))
+            if number % 7 == 0:
+                await asyncio.sleep(0.02)
+                await drain.drain()
+        await asyncio.sleep(0.05)
+        await drain.drain()
+        await drain.drain()
+        assert [name.number for name in segments(folder)] == [writer_number(writer.path)]
+        assert set(await store.journal_offsets()) <= {writer.path.name}
+        kill(writer)
+        await drain.drain()
+        assert drain.recovered == 1
+    assert await balance(store) == CREDIT - 40 - 77
+    assert os.listdir(folder) == []
+
+
+def writer_number(path: Path) -> int:
+    return int(path.stem.split("-")[-1])
+
+
+async def test_a_death_right_after_a_rotation_is_no_end_of_the_old_segment_alone(
+    folder: Path, store: SqliteStore
+) -> None:
+    writer = begin_journal(folder, segment_bytes=3000)
+    with draining(folder, store) as drain:
+        writer.append(reserved("open", 100))
+        await drain.drain()
+        while writer_number(writer.path) == 0:
+            writer.append(lost_attempt("open", writer.end))
+        await asyncio.sleep(0.05)
+        await drain.drain()
+        assert drain.recovered == 0
+        writer.append(settled("open", 50))
+        writer.close()
+        await drain.drain()
+    assert await statuses(store) == {"open": "ok"}
+
+
+async def test_x6_a_store_that_fails_loses_and_repeats_nothing(folder: Path, store: SqliteStore) -> None:
+    faulty = FaultyStore(store)
+    writer = begin_journal(folder)
+    with draining(folder, faulty) as drain:
+        for number in range(30):
+            writer.append(settled(f"r{number}", 10))
+            faulty.down = number % 3 == 0
+            faulty.answers_lost = number % 2
+            with contextlib.suppress(StoreUnavailable):
+                await drain.drain()
+        faulty.down, faulty.answers_lost = False, 0
+        writer.append(reserved("open"))
+        kill(writer)
+        faulty.answers_lost = 2
+        for _ in range(3):
+            with contextlib.suppress(StoreUnavailable):
+                await drain.drain()
+        await drain.drain()
+    assert await balance(store) == CREDIT - 300
+    assert len(await statuses(store)) == 31
+    assert (await store.verify()).clean
+    assert os.listdir(folder) == []
+
+
+async def test_the_running_drain_comes_when_woken_and_waits_for_the_store(
+    folder: Path, store: SqliteStore
+) -> None:
+    faulty = FaultyStore(store)
+    writer = begin_journal(folder)
+    drain = JournalDrain(folder, faulty, drain_every_s=30)  # type: ignore[arg-type]
+    running = asyncio.create_task(drain.run())
+    await asyncio.sleep(0.1)
+    writer.append(settled("r1", 10))
+    drain.wake()
+    await until(store, {"r1"})
+    faulty.down = True
+    writer.append(settled("r2", 10))
+    drain.wake()
+    await asyncio.sleep(0.1)
+    assert await statuses(store) == {"r1": "ok"}
+    faulty.down = False
+    drain.wake()
+    await until(store, {"r1", "r2"})
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    drain.close()
+    writer.close()
+
+
+async def until(store: SqliteStore, wanted: set[str]) -> None:
+    async with asyncio.timeout(5):
+        while set(await statuses(store)) != wanted:
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_committed_while_paused(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)
+    with draining(folder, store) as drain:
+        async with drain.paused():
+            writer.append(settled("r1", 10))
+            running = asyncio.create_task(drain.drain())
+            await asyncio.sleep(0.05)
+            assert await balance(store) == CREDIT
+        await running
+        assert await balance(store) == CREDIT - 10
+    writer.close()
+
+
+async def test_a_restart_goes_on_where_the_last_commit_was(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)
+    writer.append(reserved("r1"))
+    writer.append(settled("r1", 10))
+    writer.append(reserved("r2"))
+    with draining(folder, store) as drain:
+        await drain.drain()
+    writer.append(settled("r2", 20))
+    writer.append(reserved("r3"))
+    kill(writer)
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        await drain.recover()
+        assert drain.recovered == 1
+    assert sum(committed.result.repeated for committed in log) == 0
+    assert await balance(store) == CREDIT - 30
+    assert os.listdir(folder) == []
+
+
+async def test_damage_is_counted_and_kept_for_the_operator(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)
+    writer.append(settled("r1", 10))
+    start = writer.end
+    writer.append(settled("r2", 10))
+    writer.append(settled("r3", 10))
+    path = kill(writer)
+    with open(path, "r+b") as file:
+        file.seek(start + 40)
+        file.write(b"\xff\xff")
+    with draining(folder, store) as drain:
+        await drain.recover()
+        assert drain.damaged_bytes > 100
+    assert set(await statuses(store)) == {"r1", "r3"}
+    assert [name.endswith(".bad") for name in os.listdir(folder)] == [True]
+
+
+async def test_offsets_of_segments_that_are_gone_are_forgotten(folder: Path, store: SqliteStore) -> None:
+    await store.commit_journal([], "gone.journal", 5, 1.0)
+    with draining(folder, store) as drain:
+        await drain.recover()
+    assert await store.journal_offsets() == {}
+
+
+# Processes
+
+WORKER = """
+import asyncio, os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tests.records import checkpoint, reserved, settled
+from tests.server.journal_world import begin_journal
+
+async def main():
+    writer = begin_journal(Path(sys.argv[1]), worker=int(sys.argv[2]), segment_bytes=100_000)
+    out = sys.stdout.fileno()
+    number = 0
+    while True:
+        request_id = f"{{sys.argv[2]}}-{{number}}"
+        writer.append(reserved(request_id))
+        if number % 10 == 0:
+            writer.append(reserved(request_id + "-open"))
+        writer.append(settled(request_id, 3))
+        os.write(out, request_id.encode() + b"\\n")
+        number += 1
+        if number % 10 == 0:
+            await asyncio.sleep(0.001)
+
+asyncio.run(main())
+"""
+
+
+def start_worker(folder: Path, number: int) -> "subprocess.Popen[bytes]":
+    root = Path(__file__).parents[2]
+    script = WORKER.format(path=[str(root), str(root / "src")])
+    return subprocess.Popen([sys.executable, "-c", script, str(folder), str(number)], stdout=subprocess.PIPE)
+
+
+async def test_x6_kill_9_loses_no_settled_charge_and_charges_nothing_twice(
+    folder: Path, store: SqliteStore
+) -> None:
+    rng = random.Random(11)
+    confirmed: set[str] = set()
+    for round_number in range(3):
+        workers = [start_worker(folder, 10 * round_number + slot) for slot in range(2)]
+        for worker in workers:
+            assert worker.stdout is not None
+            confirmed.add(worker.stdout.readline().decode().strip())
+        with draining(folder, store) as drain:
+            for worker in workers:
+                await asyncio.sleep(rng.random() * 0.1)
+                await drain.drain()
+                worker.send_signal(signal.SIGKILL)
+                output, _ = worker.communicate()
+                confirmed.update(output.decode().split("\n")[:-1])
+                if rng.random() < 0.5:
+                    await drain.drain()
+        with draining(folder, store) as drain:
+            await drain.recover()
+        assert [name for name in os.listdir(folder) if name.endswith(".journal")] == []
+    found = await statuses(store)
+    charged = [request_id for request_id, status in found.items() if status == "ok"]
+    assert confirmed <= set(charged)
+    assert len(charged) - len(confirmed) <= 8  # those whose confirmation the kill cut off
+    assert await balance(store) == CREDIT - 3 * len(charged)
+    opened = [request_id + "-open" for request_id in confirmed if request_id.endswith("0")]
+    assert opened
+    assert {found[request_id] for request_id in opened} == {"interrupted"}
+    assert (await store.verify()).clean
+
+
+async def test_a_worker_that_outlives_its_supervisor_is_killed_before_recovery(
+    folder: Path, store: SqliteStore
+) -> None:
+    worker = start_worker(folder, 1)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    with draining(folder, store) as drain:
+        await drain.recover(lock_wait_s=0.2)
+    assert worker.wait(timeout=5) == -signal.SIGKILL
+    worker.stdout.close()
+    assert (await store.verify()).clean
+
+
+async def test_a_writer_that_may_be_another_process_is_not_killed(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)  # of this very process, which recovery must not kill
+    with (
+        draining(folder, store) as drain,
+        pytest.raises(StoreUnavailable, match="not known to be our worker"),
+    ):
+        await drain.recover(lock_wait_s=0.1)
+    writer.close()
