@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sluicegate.children import Child
 
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 90.0
 
 
 class RunningGate(NamedTuple):

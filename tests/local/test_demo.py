@@ -19,7 +19,7 @@ from tests.gate import free_ports
 pytestmark = pytest.mark.xdist_group("local_model")
 
 DEMO = [sys.executable, "-m", "sluicegate", "demo"]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 WITHOUT_LOCAL = """\
 import importlib.util, sys

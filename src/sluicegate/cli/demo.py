@@ -30,7 +30,7 @@ FOLDER = Path("sluicegate-demo")
 HOST = "127.0.0.1"
 PUBLIC_MODEL = "smollm2"
 QUESTION = "What is a sluice gate?"
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 90.0
 DRAIN_TIMEOUT_S = 2
 
 CONFIGURATION = """\
