@@ -13,6 +13,9 @@ from sluicegate.errors import DecodeError
 MAX_EVENT_BYTES = 16_777_216
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_NAMED = re.compile(rb"event: ([^\r\n]*+)\ndata: (\{[^\r\n]*+)\n\n")
+_NAMED_FRAME_BYTES = 16
+"""What framing adds to an event's name and data."""
 
 
 class Event(NamedTuple):
@@ -145,6 +148,8 @@ class EventReader:
 
 def _plain(data: bytes) -> list[Event] | None:
     """Read whole events of one `data: ` line each, which is what nearly every read holds; None for all else."""
+    if data[:7] == b"event: ":
+        return _plain_named(data)
     if data[:7] != b"data: {" or data[-3:] != b"}\n\n" or b"\r" in data:
         return None
     lines = data.count(b"\n")
@@ -159,6 +164,18 @@ def _plain(data: bytes) -> list[Event] | None:
     return [Event(b"", piece) for piece in pieces]
 
 
+def _plain_named(data: bytes) -> list[Event] | None:
+    """Read whole events of an `event: ` and a `data: ` line each; None for all else."""
+    found = _NAMED.findall(data)
+    framed = sum([len(name) + len(payload) for name, payload in found]) + _NAMED_FRAME_BYTES * len(found)
+    return [Event(name, payload) for name, payload in found] if framed == len(data) else None
+
+
 def frame(payload: bytes) -> bytes:
     """Write one nameless event in the narrow form that every SDK reads: `data: `, the payload, a blank line."""
     return b"data: " + payload + b"\n\n"
+
+
+def frame_named(name: bytes, payload: bytes) -> bytes:
+    """Write one event with a name in the narrow form."""
+    return b"event: " + name + b"\ndata: " + payload + b"\n\n"

@@ -12,6 +12,7 @@ import msgspec
 from sluicegate.wire import json_edit
 
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 _PADDING = re.compile(rb'"obfuscation"\s*+:\s*+"')
 
 
@@ -23,7 +24,11 @@ class UsualEvent:
     )  # fmt: skip
 
     def __init__(
-        self, before: tuple[bytes, bytes, bytes], after: tuple[bytes, bytes, bytes], parts: list[str] | None
+        self,
+        before: tuple[bytes, bytes, bytes],
+        after: tuple[bytes, bytes, bytes],
+        parts: list[str] | None,
+        prefix: bytes = b"data: ",
     ) -> None:
         """Remember an event.
 
@@ -31,11 +36,12 @@ class UsualEvent:
             before: of the provider's payload: all up to the text, all between text and padding, and the rest.
             after: the same of the edited one.
             parts: gathers the texts; None where nobody needs them.
+            prefix: the framing before the payload, the event's name included where it has one.
         """
         self.head, self._middle, self.tail = before
-        self.wire_head = b"data: " + self.head
+        self.wire_head = prefix + self.head
         self.wire_tail = self.tail + b"\n\n"
-        self._out_head = b"data: " + after[0]
+        self._out_head = prefix + after[0]
         self._out_middle = after[1]
         self._out_tail = after[2] + b"\n\n"
         self.parts = parts
@@ -74,19 +80,39 @@ class UsualEvent:
         self.text = decoded
         return self._out_head + text + self._out_middle + padding + self._out_tail
 
+    def rewrite_burst(self, data: bytes) -> bytes | None:
+        """Return several events that came in one read as they leave, and keep their joined text; None for any other.
 
-def learn(payload: bytes, edited: bytes, key: str, text: str, parts: list[str] | None) -> UsualEvent | None:
+        All texts are decoded at once, as the elements of an array. A text that would break out of its place needs a
+        quote, which then shows in the decoded ones.
+        """
+        if self._middle or not (data.startswith(self.wire_head) and data.endswith(self.wire_tail)):
+            return None
+        texts = data[len(self.wire_head) : -len(self.wire_tail)].split(self.wire_tail + self.wire_head)
+        try:
+            decoded = _decode_texts(b'["%b"]' % b'","'.join(texts))
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            return None
+        self.text = "".join(decoded)
+        if len(decoded) != len(texts) or '"' in self.text:
+            return None
+        return self._out_head + (self._out_tail + self._out_head).join(texts) + self._out_tail
+
+
+def learn(
+    payload: bytes, edited: bytes, key: str, text: str, parts: list[str] | None, prefix: bytes = b"data: "
+) -> UsualEvent | None:
     """Return the shape of an event, or None where its text cannot be told from its edges.
 
     Args:
         key: of the member whose value, the only string of that name, is `text`.
-        parts: see `UsualEvent`.
+        parts, prefix: see `UsualEvent`.
     """
     name = re.compile(rb'"%b"\s*+:\s*+"' % key.encode())
     before, after = _split(payload, name, text), _split(edited, name, text)
     if before is None or after is None or bool(before[1]) != bool(after[1]):
         return None
-    return UsualEvent(before, after, parts)
+    return UsualEvent(before, after, parts, prefix)
 
 
 def _split(payload: bytes, name: re.Pattern[bytes], text: str) -> tuple[bytes, bytes, bytes] | None:
