@@ -25,6 +25,9 @@ class LoadFigures:
 
     answers: int = 0
     events: int = 0
+    all_answers: int = 0
+    """Before and after the marks too."""
+    all_events: int = 0
     seconds: float = 0.0
     first_content_ms: list[float] = field(default_factory=list)
     """Of each answer, from the request's write to the first read of its answer."""
@@ -210,6 +213,7 @@ class Load:
         if self._plan.stream:
             count = data.count(b"\n\n")
             client.events += count
+            self.figures.all_events += count
             if self._measuring:
                 self.figures.events += count
                 if client.sampled:
@@ -245,6 +249,7 @@ class Load:
         return True
 
     def _finished(self, client: _Client) -> None:
+        self.figures.all_answers += 1
         if self._measuring:
             self.figures.answers += 1
         if client.closing:

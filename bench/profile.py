@@ -20,9 +20,10 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import processes, targets  # noqa: E402
 from bench.load import Load  # noqa: E402
-from bench.scenarios import CPU_PLANS  # noqa: E402
+from bench.scenarios import CPU_PLANS, FIRST_TOKEN_PLAN  # noqa: E402
 
 _RATE_HZ = 500
+_PLANS = CPU_PLANS | {"ttft": FIRST_TOKEN_PLAN}
 _FRAME = re.compile(r"(.*?) \((?:.*/)?((?:[^/]+/)?[^/]+)\)$")
 """Function and file of one frame; of the path, the last folder is enough."""
 _WAITING = (
@@ -48,7 +49,7 @@ def main() -> None:
                 pid = (pids.get(options.process) or pids["all"])[-1]
                 output = folder / "samples"
                 profiler = _Profiler(_command(options, pid, output), pid)
-                figures = Load(target.port, CPU_PLANS[options.scenario]).run(
+                figures = Load(target.port, _PLANS[options.scenario]).run(
                     0.5, options.seconds + 0.5, profiler.mark
                 )
                 profiler.process.wait()
@@ -72,7 +73,7 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("scenario", choices=tuple(CPU_PLANS))
+    parser.add_argument("scenario", choices=tuple(_PLANS))
     parser.add_argument("--provider", choices=("plain", "tls"), default="plain")
     parser.add_argument("--perf", action="store_true", help="C and kernel functions, by perf")
     parser.add_argument("--native", action="store_true", help="C functions too")

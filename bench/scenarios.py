@@ -93,9 +93,7 @@ class Bench:
         meter = _CpuMeter(target, self.provider)
         load = Load(target.port, replace(plan, ask_usage=self.ask_usage, sample_every=int(self.obfuscated)))
         figures = load.run(self.effort.warm_s, self.effort.measure_s, meter.mark)
-        units = figures.events if plan.stream else figures.answers
-        values = meter.per_unit(units, figures.seconds)
-        values["units_per_s"] = units / figures.seconds
+        values = meter.per_unit(figures, stream=plan.stream)
         values["answers_per_s"] = figures.answers / figures.seconds
         values["first_p50_ms"] = percentile(figures.first_content_ms, 50)
         values["first_p99_ms"] = percentile(figures.first_content_ms, 99)
@@ -117,7 +115,7 @@ class Bench:
             self.provider.stats()
             meter = _CpuMeter(target, self.provider)
             figures = Load(target.port, plan).run(1.0, max(2.0, self.effort.measure_s), meter.mark)
-            values = meter.per_unit(figures.events, figures.seconds) | _lateness(figures)
+            values = meter.per_unit(figures, stream=True) | _lateness(figures)
             values["streams"] = streams
             values["expected_share"] = figures.events / figures.seconds / (streams * 1e6 / PACE_US)
             values["provider_late_p99_ms"] = self.provider.stats()["late_p99_us"] / 1000
@@ -144,30 +142,54 @@ class Bench:
 
 
 class _CpuMeter:
-    """CPU of each part between two marks."""
+    """CPU of each part of a target.
+
+    What serves is read between the two marks. What works behind it (supervisor, admin) is read from before the load
+    until it has caught up, over all units of the run: under full load it may lag, and its work would not be counted.
+    """
 
     def __init__(self, target: Target, provider: ProviderProcess) -> None:
         self._parts = target.pids()
+        self._behind = [part for part in self._parts if part in ("supervisor", "admin")]
         self._parts["provider"] = [provider.pid]
         self._parts["client"] = [os.getpid()]
+        self._before = self._read()
         self._at_marks: list[dict[str, float]] = []
 
     def mark(self) -> None:
         """Read the clocks of all processes."""
-        self._at_marks.append(
-            {part: sum(processes.cpu_s(pid) for pid in pids) for part, pids in self._parts.items()}
-        )
+        self._at_marks.append(self._read())
 
-    def per_unit(self, units: int, seconds: float) -> dict[str, float]:
+    def per_unit(self, figures: LoadFigures, *, stream: bool) -> dict[str, float]:
         """Return microseconds a unit, whole and by part, and how busy the two cores were."""
+        units = figures.events if stream else figures.answers
+        all_units = figures.all_events if stream else figures.all_answers
         opened, closed = self._at_marks
         spent = {part: closed[part] - opened[part] for part in opened}
         load_s = spent.pop("provider") + spent.pop("client")
+        core_busy = sum(spent.values()) / figures.seconds
         values = {f"us_{part}": used * 1e6 / max(1, units) for part, used in spent.items()}
+        after = self._when_caught_up()
+        for part in self._behind:
+            values[f"us_{part}"] = (after[part] - self._before[part]) * 1e6 / max(1, all_units)
         values["us"] = sum(values.values())
-        values["core_busy"] = sum(spent.values()) / seconds
-        values["load_busy"] = load_s / seconds
+        values["core_busy"] = core_busy
+        values["load_busy"] = load_s / figures.seconds
+        values["units_per_s"] = units / figures.seconds
         return values
+
+    def _when_caught_up(self) -> dict[str, float]:
+        last = self._read()
+        for _ in range(40 if self._behind else 0):
+            time.sleep(0.25)
+            now = self._read()
+            if sum(now[part] - last[part] for part in self._behind) < 0.05 * 0.25:
+                return now
+            last = now
+        return last
+
+    def _read(self) -> dict[str, float]:
+        return {part: sum(processes.cpu_s(pid) for pid in pids) for part, pids in self._parts.items()}
 
 
 def _lateness(figures: LoadFigures) -> dict[str, float]:
