@@ -286,15 +286,17 @@ def settle_after_crash(pending: Reservation, at: float) -> list[Record]:
     nobody knows, and the operator is told so.
     """
     checkpoint = pending.checkpoint
-    if checkpoint is not None and checkpoint.finished:
-        row = msgspec.structs.replace(checkpoint.row, status="ok", usage_source="counted")
-        return [Settled(request_id=pending.request_id, account_id=pending.account_id, row=row)]
     row = pending.row if checkpoint is None else checkpoint.row
-    row = msgspec.structs.replace(
-        row, status="interrupted", error=row.error or "the gate was stopped while serving this"
-    )
-    if pending.on_crash != "produced" or checkpoint is None:
-        row = msgspec.structs.replace(row, cost_nano_usd=0, shortfall_nano_usd=0)
+    finished = checkpoint is not None and checkpoint.finished
+    charged = shortfall = 0
+    if finished or (checkpoint is not None and pending.on_crash == "produced"):
+        charged = row.cost_nano_usd
+        shortfall = max(0, row.list_cost_nano_usd - charged)
+    row = msgspec.structs.replace(row, cost_nano_usd=charged, shortfall_nano_usd=shortfall)
+    if finished:
+        row.status, row.usage_source = "ok", "counted"
+        return [Settled(request_id=pending.request_id, account_id=pending.account_id, row=row)]
+    row.status, row.error = "interrupted", row.error or "the gate was stopped while serving this"
     lost = ProviderCost(
         request_id=pending.request_id,
         attempt=row.attempts,

@@ -17,7 +17,7 @@ import typer
 
 from sluicegate.config import Config, load
 from sluicegate.server.control_socket import SupervisorNotRunning, call_supervisor
-from sluicegate.server.store_lock import StoreLock
+from sluicegate.server.store_lock import WAIT_S, StoreLock, StoreLocked
 from sluicegate.server.supervisor import lock_paths
 from sluicegate.store import Store, open_store
 from sluicegate.store.keys import configured, find_key_secret
@@ -37,12 +37,26 @@ def key_secret(config: Config) -> bytes:
 
 
 def perform(config: Config, operation: str, args: dict[str, Any]) -> dict[str, Any]:
-    """Have an operation done, by the supervisor or by ourselves, and return its result."""
-    try:
-        result: dict[str, Any] = call_supervisor(config.journal_dir, operation, args)
-    except SupervisorNotRunning:
-        return asyncio.run(_perform_alone(config, operation, args))
-    return result
+    """Have an operation done, by the supervisor or by ourselves, and return its result.
+
+    While another process is about to begin or to end, neither goes for a moment; then both are tried again.
+
+    Raises:
+        BadRequest: it was refused.
+        ConfigError: another process keeps the store, and does not listen.
+    """
+    give_up_at = time.monotonic() + WAIT_S
+    while True:
+        try:
+            result: dict[str, Any] = call_supervisor(config.journal_dir, operation, args)
+        except SupervisorNotRunning:
+            try:
+                return asyncio.run(_perform_alone(config, operation, args))
+            except StoreLocked:
+                if time.monotonic() > give_up_at:
+                    raise
+        else:
+            return result
 
 
 def read(config: Config, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -61,7 +75,7 @@ def print_json(value: Any) -> None:
 
 
 async def _perform_alone(config: Config, operation: str, args: dict[str, Any]) -> dict[str, Any]:
-    lock = await StoreLock.take(lock_paths(config.journal_dir, config.store_url))
+    lock = await StoreLock.take(lock_paths(config.journal_dir, config.store_url), wait_s=0.2)
     try:
         async with _opened(open_store(config.store_url), read_only=False) as store:
             accounts, keys = configured(config.bootstrap(), key_secret(config))

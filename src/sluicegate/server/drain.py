@@ -84,6 +84,8 @@ class JournalDrain:
         """Bytes of writes that a death cut, and nobody relied on."""
         self.recovered = 0
         """Requests resolved because their worker died."""
+        self.failures = 0
+        """Passes of the running drain that did not end well."""
 
     def wake(self) -> None:
         """Say that some journal has news; the running drain comes at once."""
@@ -100,6 +102,7 @@ class JournalDrain:
                 told = False
                 pause_s = self._drain_every_s
             except (StoreUnavailable, OSError) as error:
+                self.failures += 1
                 if not told:
                     _LOG.error("journals cannot be drained: %s; trying again every second", error)
                 told = True

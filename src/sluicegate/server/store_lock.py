@@ -16,6 +16,10 @@ from sluicegate.errors import ConfigError
 WAIT_S = 5.0
 
 
+class StoreLocked(ConfigError):
+    """Another process keeps the store."""
+
+
 class StoreLock:
     """Held for as long as the process may write the store."""
 
@@ -27,7 +31,8 @@ class StoreLock:
         """Take all locks, in order.
 
         Raises:
-            ConfigError: another process keeps one of them.
+            StoreLocked: another process keeps one of them.
+            ConfigError: one cannot be made.
         """
         deadline = time.monotonic() + wait_s
         lock = cls([])
@@ -60,7 +65,7 @@ async def _lock(path: Path, deadline: float) -> int:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
-                    raise ConfigError(
+                    raise StoreLocked(
                         f"another sluicegate (process {holder or 'unknown'}) already serves this store: "
                         f"{path} is locked"
                     ) from None

@@ -101,7 +101,9 @@ class SqlStore(ABC):
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Run one writing transaction; who is cancelled while it runs leaves it to end by itself."""
-        return await asyncio.shield(asyncio.ensure_future(self._write_now(work)))
+        writing = asyncio.ensure_future(self._write_now(work))
+        writing.add_done_callback(_retrieve)
+        return await asyncio.shield(writing)
 
     async def _write_now(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         async with self._turn:
@@ -310,6 +312,12 @@ class SqlStore(ABC):
     async def verify(self) -> LedgerReport:
         async with self._reading() as connection:
             return await verify(connection)
+
+
+def _retrieve(writing: asyncio.Future[Any]) -> None:
+    """Look at the outcome of a write whose caller may have left."""
+    if not writing.cancelled():
+        writing.exception()
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:
