@@ -68,7 +68,7 @@ async def serving(
         finally:
             server.stop_accepting()
             server.abort_all()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(15):
                 await server.wait_closed()
             deadlines.close()
             assert server.inflight_bytes == 0
@@ -90,7 +90,11 @@ class Peer:
         self._writers.add(writer)
         try:
             await self._talk(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (
+            asyncio.IncompleteReadError,
+            ConnectionError,
+            RuntimeError,
+        ):  # the last: uvloop, writing after an end
             self.ended.set()
         finally:
             self._writers.discard(writer)
@@ -103,10 +107,12 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer(talk: Talk, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
+async def peer(
+    talk: Talk, ssl_context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Peer]:
     """Run a scripted provider."""
     scripted = Peer(talk)
-    server = await asyncio.start_server(scripted.run, "127.0.0.1", 0, ssl=ssl_context)
+    server = await asyncio.start_server(scripted.run, host, 0, ssl=ssl_context)
     scripted.port = server.sockets[0].getsockname()[1]
     try:
         yield scripted
@@ -131,7 +137,7 @@ class Recorder:
     def __init__(self) -> None:
         self.status = 0
         self.headers: list[Header] = []
-        self.body = b""
+        self.body = bytearray()
         self.calls: list[str] = []
         self.error: UpstreamError | None = None
         self.done = asyncio.Event()
@@ -159,13 +165,13 @@ class Recorder:
 
     async def finished(self) -> "Recorder":
         """Wait for the end of the answer."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await self.done.wait()
         return self
 
     async def until_body(self, size: int) -> None:
         """Wait until so many bytes of the body have come."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             while len(self.body) < size:
                 self.news.clear()
                 await self.news.wait()

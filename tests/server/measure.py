@@ -14,6 +14,7 @@ import ssl
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import cast
 
 import trustme
 import uvloop
@@ -47,7 +48,7 @@ class Provider(asyncio.Protocol):
         self._left = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         path = data.split(b" ", 2)[1]
@@ -101,8 +102,8 @@ class Client(asyncio.Protocol):
         self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-len(self._end) :]
@@ -170,9 +171,8 @@ async def measure(origin: Origin, scale: float) -> None:
         requests = int(500 * scale)
         print(f"plain request: {await cost('/plain', 16, requests) / 16 / requests * 1e6:.1f} us")
         rounds = max(1, int(3 * scale))
-        print(
-            f"event, 5 ms apart, 100 streams: {await cost('/paced/5', 100, rounds) / 100 / rounds / EVENTS * 1e6:.1f} us"
-        )
+        paced_s = await cost("/paced/5", 100, rounds) / 100 / rounds / EVENTS
+        print(f"event, 5 ms apart, 100 streams: {paced_s * 1e6:.1f} us")
         rounds = int(10 * scale)
         print(f"event, burst: {await cost('/burst', 100, rounds) / 100 / rounds / EVENTS * 1e6:.2f} us")
         streams = int(1000 * scale)

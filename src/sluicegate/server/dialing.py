@@ -10,6 +10,7 @@ address).
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -83,14 +84,11 @@ class Dialer:
             ConnectFailed: it cannot be reached, or is not who it should be.
         """
         try:
+            proxy = None if origin.proxy is None else _parse_proxy(origin.proxy)
             context = await self._context(origin.tls) if origin.scheme == "https" else None
-            if origin.proxy is None:
-                sock = await self._connect(origin.host, origin.port)
-            else:
-                proxy = _parse_proxy(origin.proxy)
-                sock = await self._connect(proxy.host, proxy.port)
+            sock = await self._connect(*((origin.host, origin.port) if proxy is None else proxy[:2]))
             try:
-                if origin.proxy is not None and context is not None:
+                if proxy is not None and context is not None:
                     await self._open_tunnel(sock, origin, proxy)
                 await self._loop.create_connection(
                     make_protocol, sock=sock, ssl=context, server_hostname=origin.host if context else None
@@ -192,5 +190,5 @@ def _explain(error: Exception) -> str:
         return f"the provider's certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS with the provider failed: {error.reason or 'handshake'}"
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else "connection closed"
-    return f"no connection to the provider: {reason.lower()}"
+    number = error.errno if isinstance(error, OSError) else None
+    return f"no connection to the provider: {os.strerror(number).lower() if number else 'connection closed'}"
