@@ -1,4 +1,6 @@
-"""Runs a supervisor on settings in a file (msgpack), with stand-in workers; tells its addresses in one line of JSON."""
+"""Runs a supervisor on settings in a file (msgpack), with stand-in workers; tells its addresses in one line
+of JSON.
+"""
 
 import asyncio
 import json
@@ -10,7 +12,7 @@ import uvloop
 
 from sluicegate.errors import ConfigError, SluicegateError
 from sluicegate.server.listeners import Address
-from sluicegate.server.supervisor import Supervisor, SupervisorSettings
+from sluicegate.server.supervisor import SupervisorSettings, run_supervisor
 from sluicegate.server.telemetry import start_logging
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
@@ -30,7 +32,7 @@ def main() -> int:
         print(json.dumps({"clients": list(clients), "admin": list(admin)}), flush=True)
 
     async def run() -> None:
-        await Supervisor(load(), load, worker_command=STAND_IN, on_serving=serving).run()
+        await run_supervisor(load(), load, worker_command=STAND_IN, on_serving=serving)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

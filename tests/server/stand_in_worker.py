@@ -1,8 +1,9 @@
 """A worker process that serves a small app of the tests' own in place of the gateway.
 
-`GET /who` tells the worker's number. `GET /spend?account=A&reserve=N&charge=M&hold_ms=T` does what a request does to
-money: reserve, journal, wait, settle. `hold_ms` of -1 keeps the reservation for good; a file `held` tells that one is
-kept. Answers are JSON.
+`GET /who` tells the worker's number. `GET /spend?account=A&reserve=N&charge=M&hold_ms=T` does what a request
+does to money: reserve, journal, wait, settle. `hold_ms` of -1 keeps the
+reservation until there is a file `go` beside the journals or the worker must end; a file `held` tells that it is kept.
+Answers are JSON.
 """
 
 import asyncio
@@ -122,7 +123,7 @@ class StandIn:
                 time.sleep(float(query["s"]))
                 return 200, {}
             case "/confuse":
-                self.link._channel._transport.write(b"\x00\x00\x00\x03\xc1\xc1\xc1")  # type: ignore[union-attr]
+                self.link.send({"type": "nonsense"})  # type: ignore[arg-type]
                 return 200, {}
             case "/spend":
                 try:
@@ -140,14 +141,12 @@ class StandIn:
             await self.credit.reserve(account, reserve)
         self.journal.append(Reserved(request_id=request_id, account_id=account, amount_nano=reserve, row=row))
         status = "ok"
-        if hold_ms:
-            Path(self.settings.journal.dir, "held").touch()
+        folder = Path(self.settings.journal.dir)
         if hold_ms < 0:
-            await self.ended.wait()
-        elif hold_ms:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(hold_ms / 1000):
-                    await self.ended.wait()
+            (folder / "held").touch()
+            while not self.ended.is_set() and not (folder / "go").exists():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(max(0, hold_ms) / 1000)
         if self.ended.is_set():
             status = "interrupted"
         row.status = status

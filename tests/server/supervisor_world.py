@@ -19,7 +19,7 @@ import msgspec
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
-from sluicegate.server.control_socket import call_supervisor
+from sluicegate.server.control_socket import SupervisorNotRunning, call_supervisor
 from sluicegate.server.listeners import Address
 from sluicegate.server.settings import (
     BillingSettings,
@@ -99,14 +99,14 @@ class Running:
     def wait_serving(self) -> "Running":
         """Return once clients are served."""
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], 20)[0], self.log.read_text()
+        assert select.select([self.process.stdout], [], [], 60)[0], self.log.read_text()
         line = self.process.stdout.readline()
         assert line, self.log.read_text()
         told = json.loads(line)
         self.clients, self.admin = Address(*told["clients"]), Address(*told["admin"])
         return self
 
-    def get(self, target: str, timeout: float = 10.0) -> tuple[int, dict[str, Any]]:
+    def get(self, target: str, timeout: float = 30.0) -> tuple[int, dict[str, Any]]:
         """Ask the stand-in app."""
         status, body = http_get(self.clients, target, timeout)
         return status, json.loads(body)
@@ -114,6 +114,10 @@ class Running:
     def wait_held(self) -> None:
         """Return once a request holds its reservation."""
         eventually((self.folder / "journal" / "held").exists)
+
+    def let_go(self) -> None:
+        """Let it end."""
+        (self.folder / "journal" / "go").touch()
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Ask the supervisor by its control socket."""
@@ -143,7 +147,7 @@ class Running:
         finally:
             await store.close()
 
-    def stop(self, within_s: float = 15.0) -> int:
+    def stop(self, within_s: float = 30.0) -> int:
         """Drain, and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(within_s)
@@ -176,7 +180,7 @@ def running(
         world.kill()
 
 
-def http_get(address: Address, target: str, timeout: float = 10.0) -> tuple[int, bytes]:
+def http_get(address: Address, target: str, timeout: float = 30.0) -> tuple[int, bytes]:
     """GET a page; one connection a request."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
     try:
@@ -187,15 +191,15 @@ def http_get(address: Address, target: str, timeout: float = 10.0) -> tuple[int,
         connection.close()
 
 
-def eventually(check: Callable[[], Any], within_s: float = 5.0) -> Any:
-    """Return what a check gives as soon as it gives something true; errors of the network count as not yet."""
+def eventually(check: Callable[[], Any], within_s: float = 15.0) -> Any:
+    """Return what a check gives as soon as it gives something true; errors of connections count as not yet."""
     deadline = time.monotonic() + within_s
     while True:
         try:
             found = check()
             if found:
                 return found
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException, SupervisorNotRunning):
             if time.monotonic() > deadline:
                 raise
         if time.monotonic() > deadline:

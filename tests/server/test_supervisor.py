@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from sluicegate.errors import BadRequest
+from sluicegate.server.settings import TlsServer
 from tests.server.supervisor_world import (
     RUN,
     alive,
     configured_key,
     eventually,
-    http_get,
     running,
     settings,
 )
@@ -83,14 +83,58 @@ def test_while_a_slot_has_no_worker_another_accepts_for_it(tmp_path: Path) -> No
         assert len(served) == 2
 
 
+def test_a_worker_told_to_go_gets_its_successor_before_it_has_drained(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        (old,) = gate.workers()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            held = threads.submit(gate.get, spend(100, 70, -1))
+            gate.wait_held()
+            os.kill(old["pid"], signal.SIGTERM)
+            (new,) = eventually(lambda: [w for w in gate.workers() if w["number"] != old["number"]])
+            assert not held.done()
+            eventually(lambda: gate.get(spend(900, 0))[0] == 200)
+            gate.let_go()
+            assert held.result()[1]["status"] == "ok"
+        eventually(lambda: not alive(old["pid"]))
+        assert [worker["number"] for worker in gate.workers()] == [new["number"]]
+        assert "worker_died" not in gate.log.read_text()
+        assert gate.get(spend(930, 0))[0] == 200
+
+
+def test_a_worker_killed_before_it_serves_is_replaced(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        starting = eventually(lambda: gate.ask("status")["workers"])
+        os.kill(starting[0]["pid"], signal.SIGKILL)
+        gate.wait_serving()
+        assert gate.workers()[0]["number"] > starting[0]["number"]
+
+
+def test_a_stop_during_the_start_ends_it(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        eventually(lambda: gate.ask("status")["workers"])
+        assert gate.stop() == 0
+
+
+def test_workers_that_cannot_start_end_the_start_in_one_line(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, workers=2)
+    tls = TlsServer(cert_file=str(tmp_path / "none.pem"), key_file=str(tmp_path / "none.key"))
+    server = msgspec.structs.replace(wanted.worker.server, tls=tls)
+    wanted = msgspec.structs.replace(wanted, worker=msgspec.structs.replace(wanted.worker, server=server))
+    with running(tmp_path, wanted) as gate:
+        assert gate.process.wait(60) == 1
+        assert gate.log.read_text().splitlines()[-1].startswith("error: the workers cannot start")
+        assert "No such file" in gate.log.read_text()
+
+
 def test_a_silent_worker_is_killed_and_replaced(tmp_path: Path) -> None:
     with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
         gate.wait_serving()
         (worker,) = gate.workers()
         os.kill(worker["pid"], signal.SIGSTOP)
         stopped = time.monotonic()
-        eventually(lambda: [w for w in gate.workers() if w["number"] != worker["number"]], 10)
-        assert 4 < time.monotonic() - stopped < 9
+        eventually(lambda: [w for w in gate.workers() if w["number"] != worker["number"]], 30)
+        assert time.monotonic() - stopped > 4
         assert not alive(worker["pid"])
 
 
@@ -116,8 +160,8 @@ def test_x6_when_the_supervisor_is_killed_its_workers_end_and_a_new_one_takes_ov
             first.process.kill()
             killed = time.monotonic()
             assert ended.result()[1]["status"] == "interrupted"
-        eventually(lambda: not any(alive(pid) for pid in pids), 2)
-        assert time.monotonic() - killed < 2
+        eventually(lambda: not any(alive(pid) for pid in pids))
+        assert time.monotonic() - killed < 3
         same_port = settings(tmp_path, workers=2, port=first.clients.port, acme=1_000)
         with running(tmp_path, same_port) as second:
             second.wait_serving()
@@ -129,7 +173,7 @@ def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with running(tmp_path, settings(tmp_path, port=port)) as gate:
-            assert gate.process.wait(10) == 1
+            assert gate.process.wait(60) == 1
             lines = gate.log.read_text().splitlines()
             assert lines == [f"error: port {port} on 127.0.0.1 is taken by another program"]
 
@@ -141,7 +185,7 @@ def test_a_second_supervisor_on_the_same_store_is_refused_in_one_line(tmp_path: 
         other.mkdir()
         same_store = msgspec.structs.replace(settings(other), store_url=first.settings.store_url)
         with running(other, same_store) as second:
-            assert second.process.wait(10) == 1
+            assert second.process.wait(60) == 1
             (line,) = second.log.read_text().splitlines()
             assert f"process {first.process.pid}" in line
             assert "already serves this store" in line
@@ -152,13 +196,14 @@ def test_sigterm_drains_and_refuses_new_requests(tmp_path: Path) -> None:
     with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
         gate.wait_serving()
         with concurrent.futures.ThreadPoolExecutor() as threads:
-            finishing = threads.submit(gate.get, spend(100, 50, 1_000))
+            finishing = threads.submit(gate.get, spend(100, 50, -1))
             gate.wait_held()
             assert gate.get(spend(950, 0))[0] == 402
             gate.process.send_signal(signal.SIGTERM)
             eventually(lambda: gate.get("/who")[0] == 503)
+            gate.let_go()
             assert finishing.result()[1]["status"] == "ok"
-        assert gate.process.wait(5) == 0
+        assert gate.process.wait(30) == 0
         assert gate.balance("acme") == 950
 
 
@@ -173,7 +218,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
             eventually(lambda: gate.get("/who")[0] == 503)
             gate.process.send_signal(signal.SIGINT)
             assert cut.result()[1]["status"] == "interrupted"
-            assert gate.process.wait(3) == 0
+            assert gate.process.wait(30) == 0
         assert gate.balance("acme") == 950
 
 
@@ -181,12 +226,14 @@ def test_ctrl_c_for_the_whole_process_group_is_a_drain(tmp_path: Path) -> None:
     with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
         gate.wait_serving()
         with concurrent.futures.ThreadPoolExecutor() as threads:
-            finishing = threads.submit(gate.get, spend(100, 50, 1_000))
+            finishing = threads.submit(gate.get, spend(100, 50, -1))
             gate.wait_held()
             assert gate.get(spend(950, 0))[0] == 402
             os.killpg(gate.process.pid, signal.SIGINT)
+            eventually(lambda: gate.get("/who")[0] == 503)
+            gate.let_go()
             assert finishing.result()[1]["status"] == "ok"
-        assert gate.process.wait(5) == 0
+        assert gate.process.wait(30) == 0
         assert "worker_died" not in gate.log.read_text()
 
 
@@ -243,28 +290,6 @@ def test_all_workers_accept_from_an_inherited_socket(tmp_path: Path) -> None:
             assert len(numbers) == 2
 
 
-def test_the_admin_port_tells_health_readiness_and_metrics(tmp_path: Path) -> None:
-    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
-        gate.wait_serving()
-        eventually(lambda: http_get(gate.admin, "/healthz") == (200, b"ok\n"))
-        assert http_get(gate.admin, "/readyz") == (200, b"ready\n")
-        for _ in range(5):
-            assert gate.get(spend(100, 30))[0] == 200
-        text = http_get(gate.admin, "/metrics")[1].decode()
-        assert 'sluicegate_requests_total{model="test",status="ok"} 5.0' in text
-        assert "sluicegate_workers_serving 2.0" in text
-        assert "sluicegate_store_up 1.0" in text
-        victim, _ = gate.workers()
-        os.kill(victim["pid"], signal.SIGKILL)
-        eventually(lambda: len([w for w in gate.workers() if w["number"] != victim["number"]]) == 2)
-        later = http_get(gate.admin, "/metrics")[1].decode()
-        assert 'sluicegate_requests_total{model="test",status="ok"} 5.0' in later
-        assert "sluicegate_worker_deaths_total 1.0" in later
-        gate.process.kill()
-        with pytest.raises(OSError, match="refused"):
-            eventually(lambda: http_get(gate.admin, "/healthz") and False, 2)
-
-
 def test_credit_and_keys_changed_by_hand_are_effective_at_once(tmp_path: Path) -> None:
     with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
         gate.wait_serving()
@@ -292,12 +317,13 @@ def test_a_debit_by_hand_takes_free_credit_only(tmp_path: Path) -> None:
     with running(tmp_path, settings(tmp_path, workers=2, acme=1_000_000)) as gate:
         gate.wait_serving()
         with concurrent.futures.ThreadPoolExecutor() as threads:
-            held = threads.submit(gate.get, spend(1_000, 1_000, 700))
+            held = threads.submit(gate.get, spend(1_000, 1_000, -1))
             gate.wait_held()
             with pytest.raises(BadRequest, match=r"only 0\.000999 USD that are free"):
                 gate.ask("accounts.adjust", account="acme", amount_nano=-999_001)
             done = gate.ask("accounts.adjust", account="acme", amount_nano=-999_000)
             assert done["account"]["balance_nano_usd"] == 1_000
             assert gate.get(spend(1, 0))[0] == 402
+            gate.let_go()
             assert held.result()[0] == 200
         eventually(lambda: gate.balance("acme") == 0)

@@ -11,7 +11,7 @@ from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import key_secret, load_config, print_json
 from sluicegate.config import DEFAULT_FILE, Config
 from sluicegate.server.listeners import Address
-from sluicegate.server.supervisor import Supervisor, SupervisorSettings
+from sluicegate.server.supervisor import SupervisorSettings, run_supervisor
 from sluicegate.server.telemetry import start_logging
 from sluicegate.store.keys import configured
 
@@ -26,13 +26,14 @@ def serve(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
     loaded = load_config(config)
     for warning in loaded.warnings:
         typer.echo(f"sluicegate: {warning}", err=True)
-    supervisor = Supervisor(
-        supervisor_settings(loaded),
-        lambda: supervisor_settings(load_config(config)),
-        on_serving=lambda clients, admin: _tell(clients, admin, loaded, as_json),
-    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(supervisor.run())
+        runner.run(
+            run_supervisor(
+                supervisor_settings(loaded),
+                lambda: supervisor_settings(load_config(config)),
+                on_serving=lambda clients, admin: _tell(clients, admin, loaded, as_json),
+            )
+        )
 
 
 def supervisor_settings(config: Config) -> SupervisorSettings:

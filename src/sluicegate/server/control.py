@@ -117,19 +117,10 @@ class SupervisorBeat(msgspec.Struct, tag="beat", frozen=True):
     store_answers: bool
 
 
-FromSupervisor = (
-    Boot
-    | Configure
-    | KeysChanged
-    | KeyAnswer
-    | Leased
-    | Recall
-    | CountersAsked
-    | Adopt
-    | Release
-    | Drain
-    | SupervisorBeat
-)
+Order = Configure | CountersAsked | Adopt | Release | Drain
+"""What the worker process itself carries out; the link and its Credit see to the rest."""
+
+FromSupervisor = Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | Order
 
 
 # ── from a worker ───────────────────────────────────────────────────────────────────────────────────────────
@@ -137,6 +128,10 @@ FromSupervisor = (
 
 class Serving(msgspec.Struct, tag="serving", frozen=True):
     """The worker accepts connections."""
+
+
+class Leaving(msgspec.Struct, tag="leaving", frozen=True):
+    """The worker drains because someone told it to: its slot needs a successor now."""
 
 
 class WorkerBeat(msgspec.Struct, tag="beat", frozen=True):
@@ -181,7 +176,7 @@ class Counters(msgspec.Struct, tag="counters", frozen=True):
     values: dict[str, list[Any]]
 
 
-FromWorker = Serving | WorkerBeat | KeyAsked | LeaseAsked | GivenBack | JournalGrew | Counters
+FromWorker = Serving | Leaving | WorkerBeat | KeyAsked | LeaseAsked | GivenBack | JournalGrew | Counters
 
 
 # ── framing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -311,9 +306,8 @@ async def _open(sock: socket.socket, channel: Channel[Message]) -> Channel[Messa
 class SupervisorLink:
     """A worker's end of the control connection: the keys, the questions, and the supervisor's orders.
 
-    `on_order` is set by the worker process, `on_leased` and `on_recall` by its Credit. Invariant: every
-    question that waits ends with an answer, or with StoreUnavailable after its time or when the connection
-    goes.
+    `on_leased` and `on_recall` are set by the worker's Credit. Invariant: every question that waits ends with
+    an answer, or with StoreUnavailable after its time or when the connection goes.
     """
 
     def __init__(self) -> None:
@@ -323,10 +317,11 @@ class SupervisorLink:
         self.on_recall: Callable[[Recall], None] | None = None
         self.on_lease_lost: Callable[[], None] | None = None
         """The connection is gone: no lease comes any more."""
-        self.on_order: Callable[[Configure | CountersAsked | Adopt | Release | Drain], None] | None = None
         self.lost = asyncio.Event()
         """Set when the supervisor is gone for good."""
         self._loop = asyncio.get_running_loop()
+        self._on_order: Callable[[Order], None] | None = None
+        self._early_orders: list[Order] = []
         self._boot: asyncio.Future[Boot] = self._loop.create_future()
         self._channel: Channel[FromSupervisor] = Channel(
             _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost
@@ -355,6 +350,13 @@ class SupervisorLink:
             StoreUnavailable: the supervisor went before it came.
         """
         return await self._boot
+
+    def take_orders(self, on_order: "Callable[[Order], None]") -> None:
+        """Hand over the supervisor's orders from now on, those first that came while the worker was built."""
+        self._on_order = on_order
+        early, self._early_orders = self._early_orders, []
+        for order in early:
+            on_order(order)
 
     @property
     def ready(self) -> bool:
@@ -447,8 +449,10 @@ class SupervisorLink:
                 if not self._boot.done():
                     self._boot.set_result(message)
             case _:
-                if self.on_order is not None:
-                    self.on_order(message)
+                if self._on_order is not None:
+                    self._on_order(message)
+                else:
+                    self._early_orders.append(message)
 
     def _key_answered(self, answer: KeyAnswer) -> None:
         key_hash = self._asked_hashes.pop(answer.question, None)

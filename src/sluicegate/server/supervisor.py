@@ -1,9 +1,9 @@
 """The supervisor: opens sockets and store, starts the workers, and is the one writer of the store.
 
 Order of a start: lock the store, see that the ports are free, open the store, recover and commit every
-journal, only then open the ports and grant leases. What the parts do stands with them: `worker_slots`
-(processes), `bank` (credit), `drain` (journals), `control_socket` (commands and the admin process),
-`admin_process`.
+journal; only then open the ports and grant leases. What the parts do stands with them: `worker_slots`
+(processes), `bank` (credit), `drain` (journals), `operations` (what commands ask), `control_socket` and
+`admin_process` (who asks).
 
 Source: design.md, sections 2 (supervisor and workers) and 3 (leases, journals).
 """
@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ import msgspec
 from sluicegate import __version__
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.leases import LeaseBook
-from sluicegate.errors import BadRequest, SluicegateError, StoreUnavailable
-from sluicegate.money import format_usd
+from sluicegate.errors import SluicegateError, StoreUnavailable
 from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
 from sluicegate.server.control import (
@@ -33,13 +32,13 @@ from sluicegate.server.control import (
     JournalGrew,
     KeyAnswer,
     KeyAsked,
-    KeysChanged,
     LeaseAsked,
-    WorkerBeat,
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
+from sluicegate.server.operations import Operations
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.store_lock import StoreLock
 from sluicegate.server.telemetry import (
@@ -50,7 +49,6 @@ from sluicegate.server.telemetry import (
     DAMAGED,
     JOURNAL_RECOVERED,
     LEASED,
-    OPERATION_DONE,
     SETTLED,
     STORE_UP,
     SUPERVISOR_DRAINING,
@@ -63,8 +61,7 @@ from sluicegate.server.telemetry import (
     merge,
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
-from sluicegate.store import ConfiguredAccount, ConfiguredKey, Store, open_store
-from sluicegate.store.operations import apply_operation
+from sluicegate.store import Account, ConfiguredAccount, ConfiguredKey, Store, open_store
 
 PROBE_S = 1.0
 """How often the store is asked whether it answers, and how long it may take."""
@@ -79,192 +76,225 @@ class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[ConfiguredKey, ...] = ()
     admin: Address = Address("127.0.0.1", 4001)
     admin_token: str | None = None
-    """None: health and metrics only, on loopback only."""
+    """None: health and metrics only."""
+
+    @property
+    def journal_dir(self) -> Path:
+        """The folder of journals, lock and control socket."""
+        return Path(self.worker.journal.dir)
+
+    @property
+    def clients(self) -> Address:
+        """Where clients are served."""
+        return Address(self.worker.server.host, self.worker.server.port)
+
+
+async def run_supervisor(
+    settings: SupervisorSettings,
+    reload: Callable[[], SupervisorSettings],
+    *,
+    environment: Mapping[str, str] = os.environ,
+    worker_command: Sequence[str] = WORKER_COMMAND,
+    on_serving: Callable[[Address, Address], None] = lambda clients, admin: None,
+) -> None:
+    """Serve until told to stop by SIGTERM or SIGINT.
+
+    Args:
+        reload: reads the configuration anew, in a thread; may raise ConfigError.
+        on_serving: told the addresses of the clients' and the admin port once clients are served.
+    Raises:
+        ConfigError: it cannot start here; one line says why.
+        StoreUnavailable: the store cannot be opened, or the journals not be committed.
+    """
+    signals = _Signals(asyncio.current_task())
+    lock = await StoreLock.take(lock_paths(settings.journal_dir, settings.store_url))
+    store = open_store(settings.store_url)
+    try:
+        if not inherits_socket(environment):
+            await check_port(settings.clients)
+        await check_port(settings.admin)
+        await store.open()
+        await _recover(settings, store)
+        listeners = await open_listeners(settings.clients, settings.worker.server.workers, environment)
+        try:
+            supervisor = Supervisor(
+                settings,
+                reload,
+                store,
+                listeners,
+                await store.all_accounts(),
+                await store.all_keys(),
+                worker_command,
+            )
+            signals.guide(supervisor)
+            await supervisor.run(on_serving)
+        finally:
+            listeners.close()
+    except asyncio.CancelledError:
+        if not signals.came:
+            raise
+    finally:
+        await store.close()
+        lock.release()
+    log(SUPERVISOR_STOPPED)
+
+
+async def _recover(settings: SupervisorSettings, store: Store) -> None:
+    """Commit every journal, so that balances are what they are, and give the store what the configuration
+    has.
+    """
+    drain = JournalDrain(settings.journal_dir, store)
+    try:
+        await drain.recover()
+        if drain.recovered or drain.damaged_bytes:
+            log(JOURNAL_RECOVERED, interrupted=drain.recovered, damaged_bytes=drain.damaged_bytes)
+    finally:
+        drain.close()
+    await store.bootstrap(settings.accounts, settings.keys, time.time())
+
+
+class _Signals:
+    """What the process's signals do: end a start that is under way; later, guide the supervisor."""
+
+    def __init__(self, starting: "asyncio.Task[Any] | None") -> None:
+        self.came = False
+        """Told to stop."""
+        self._loop = asyncio.get_running_loop()
+        self._starting = starting
+        self._supervisor: Supervisor | None = None
+        self._loop.add_signal_handler(signal.SIGTERM, self._stop)
+        self._loop.add_signal_handler(signal.SIGINT, self._stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def guide(self, supervisor: "Supervisor") -> None:
+        """Send what comes from now on to the supervisor."""
+        self._supervisor = supervisor
+
+    def _stop(self) -> None:
+        self.came = True
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        elif self._starting is not None:
+            self._starting.cancel()
+
+    def _reload(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.reload()
 
 
 class Supervisor:
-    """One run of the gate, from the locks to the last commit."""
+    """The gate while it serves: store open, journals recovered, sockets listening."""
 
     def __init__(
         self,
         settings: SupervisorSettings,
         reload: Callable[[], SupervisorSettings],
-        *,
-        environment: Mapping[str, str] = os.environ,
-        worker_command: Sequence[str] = WORKER_COMMAND,
-        on_serving: Callable[[Address, Address], None] = lambda clients, admin: None,
+        store: Store,
+        listeners: Listeners,
+        accounts: Iterable[Account],
+        keys: Iterable[KeyRecord],
+        worker_command: Sequence[str],
     ) -> None:
-        """Prepare a run; nothing is touched yet.
-
-        Args:
-            reload: reads the configuration anew; may raise ConfigError.
-            on_serving: told the addresses once clients are served.
-        """
+        folder = settings.journal_dir
         self._settings = settings
-        self._reload = reload
-        self._environment = environment
-        self._worker_command = worker_command
-        self._on_serving = on_serving
-        self._folder = Path(settings.worker.journal.dir)
-        self._tally = Tally()
-        self._store: Store = open_store(settings.store_url)
-        self._store_answers = False
-        self._keys: dict[bytes, KeyRecord] = {}
-        self._ended_journals: set[int] = set()
-        self._stop_orders: asyncio.Queue[float] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._listeners: Listeners
-        self._slots: WorkerSlots
-        self._bank: Bank
-        self._drain: JournalDrain
-        self._admin: AdminProcess
-        self._started_at = time.time()
-        self._draining = False
-        self._fault: BaseException | None = None
-        self._reloading: asyncio.Task[None] | None = None
-
-    async def run(self) -> None:
-        """Serve until told to stop.
-
-        Raises:
-            ConfigError: it cannot start here; one line says why.
-            StoreUnavailable: the store cannot be opened or the journals not be committed.
-        """
-        self._take_signals()
-        lock = await StoreLock.take(lock_paths(self._folder, self._settings.store_url))
-        try:
-            await self._check_ports()
-            await self._store.open()
-            try:
-                await self._recover()
-                await self._serve()
-            finally:
-                self._drain.close()
-                await self._store.close()
-        finally:
-            lock.release()
-        log(SUPERVISOR_STOPPED)
-
-    def stop(self) -> None:
-        """Drain and end; called again, end at once."""
-        self._stop_orders.put_nowait(0.0 if self._draining else self._settings.worker.server.drain_timeout_s)
-        self._draining = True
-
-    # Start
-
-    def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGINT, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-
-    async def _check_ports(self) -> None:
-        if not inherits_socket(self._environment):
-            await check_port(self._clients_address())
-        await check_port(self._settings.admin)
-
-    def _clients_address(self) -> Address:
-        server = self._settings.worker.server
-        return Address(server.host, server.port)
-
-    async def _recover(self) -> None:
-        """Commit every journal, and only then learn keys and balances."""
-        settings = self._settings
-        self._drain = JournalDrain(
-            self._folder,
-            self._store,
-            self._committed,
-            drain_every_s=settings.worker.journal.drain_every_s,
-        )
-        await self._drain.recover()
-        if self._drain.recovered:
-            log(JOURNAL_RECOVERED, interrupted=self._drain.recovered)
-        await self._store.bootstrap(settings.accounts, settings.keys, time.time())
+        self._read_settings = reload
+        self._store = store
         self._store_answers = True
-        accounts = await self._store.all_accounts()
-        book = LeaseBook({account.id: account.balance_nano for account in accounts if not account.unlimited})
-        self._keys = {key.hash: key for key in await self._store.all_keys()}
-        self._listeners = await open_listeners(
-            self._clients_address(), settings.worker.server.workers, self._environment
-        )
+        self._listeners = listeners
+        self._tally = Tally()
         self._slots = WorkerSlots(
-            self._listeners,
-            WorkerNumbers(self._folder / "worker-number"),
-            self._boot,
-            self._heard,
-            self._worker_died,
-            lambda: self._store_answers,
-            self._tally,
-            self._worker_command,
+            self, listeners, WorkerNumbers(folder / "worker-number"), self._tally, worker_command
         )
-        self._bank = Bank(book, self._slots)
-
-    def _boot(self, number: int) -> Boot:
-        return Boot(number, self._settings.worker, list(self._keys.values()))
-
-    # Run
-
-    async def _serve(self) -> None:
-        settings = self._settings
+        balances = {account.id: account.balance_nano for account in accounts if not account.unlimited}
+        self._bank = Bank(LeaseBook(balances), self._slots)
+        self._keys = KeyRing(keys, self._slots.send_all)
+        self._drain = JournalDrain(
+            folder, store, self._committed, drain_every_s=settings.worker.journal.drain_every_s
+        )
+        self._ended_journals: set[int] = set()
+        self._operations = Operations(store, self._drain, self._bank, self._keys)
+        self._operations.add("status", self._status)
+        self._operations.add("metrics", self._metrics)
+        self._operations.add("reload", self._apply_configuration)
+        self._control = ControlSocket(folder, self._operations.perform)
         self._admin = AdminProcess(
-            AdminBoot(str(self._folder), settings.store_url, settings.admin_token), settings.admin
+            AdminBoot(str(folder), settings.store_url, settings.admin_token), settings.admin
         )
-        control = ControlSocket(self._folder, self._perform)
+        self._started_at = time.time()
+        self._stop_orders: asyncio.Queue[float] = asyncio.Queue()
+        self._stopping = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._fault: BaseException | None = None
+
+    # Life
+
+    async def run(self, on_serving: Callable[[Address, Address], None]) -> None:
+        """Start the workers, serve, and return when all have drained and their last record is committed."""
         try:
             self._begin(self._drain.run())
             self._begin(self._probe())
-            await control.open()
+            await self._control.open()
             await self._admin.start()
             starting = asyncio.create_task(self._slots.start())
-            stopping = asyncio.create_task(self._stop_orders.get())
-            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done():
+            told = asyncio.create_task(self._stop_orders.get())
+            await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
                 starting.result()
-                self._tell_serving()
-            await self._stop_when_told(starting, stopping)
+                log(
+                    SUPERVISOR_SERVING,
+                    clients=self._listeners.address,
+                    admin=self._admin.address,
+                    pid=os.getpid(),
+                )
+                on_serving(self._listeners.address, self._admin.address)
+            await self._stop_workers(await told)
+            await asyncio.wait([starting])
+            await self._drain.drain()
         finally:
             await self._slots.close()
-            await control.close()
+            await self._control.close()
             await self._admin.stop()
-            tasks = [*self._tasks, *([self._reloading] if self._reloading else [])]
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._listeners.close()
-
-    def _tell_serving(self) -> None:
-        log(SUPERVISOR_SERVING, clients=self._listeners.address, admin=self._admin.address, pid=os.getpid())
-        self._on_serving(self._listeners.address, self._admin.address)
-
-    async def _stop_when_told(self, starting: asyncio.Task[None], stopping: asyncio.Task[float]) -> None:
-        """Drain when told to, faster when told again, and commit what the workers left."""
-        timeout_s = await stopping
-        starting.cancel()
-        log(SUPERVISOR_DRAINING, timeout_s=timeout_s)
-        draining = asyncio.create_task(self._slots.drain(timeout_s))
-        while not draining.done():
-            again = asyncio.create_task(self._stop_orders.get())
-            await asyncio.wait([draining, again], return_when=asyncio.FIRST_COMPLETED)
-            if again.done() and not draining.done():
-                log(SUPERVISOR_DRAINING, timeout_s=again.result())
-                draining.cancel()
-                draining = asyncio.create_task(self._slots.drain(again.result()))
-            again.cancel()
-        await draining
-        await self._drain.drain()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._drain.close()
         if self._fault is not None:
             raise self._fault
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run something for as long as we serve; should it fail, so do we."""
-        task = asyncio.create_task(coroutine)
-        self._tasks.append(task)
-        task.add_done_callback(self._task_ended)
+    def stop(self) -> None:
+        """Drain and end; called again, end at once."""
+        self._stop_orders.put_nowait(0.0 if self._stopping else self._settings.worker.server.drain_timeout_s)
+        self._stopping = True
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def reload(self) -> None:
+        """Read the configuration anew; what comes of it stands in the log."""
+        self._begin(self._reload_and_tell())
+
+    async def _stop_workers(self, timeout_s: float) -> None:
+        """Drain within the time, or within the shorter one of a later order."""
+        log(SUPERVISOR_DRAINING, timeout_s=timeout_s)
+        draining = asyncio.create_task(self._slots.drain(timeout_s))
+        while not draining.done():
+            told = asyncio.create_task(self._stop_orders.get())
+            await asyncio.wait([draining, told], return_when=asyncio.FIRST_COMPLETED)
+            if told.done() and not draining.done():
+                draining.cancel()
+                log(SUPERVISOR_DRAINING, timeout_s=told.result())
+                draining = asyncio.create_task(self._slots.drain(told.result()))
+            told.cancel()
+        await draining
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something beside; where it fails unforeseen, so do we: a supervisor in part is worse than none."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fault = self._fault or error
-            self._draining = True
+            self._stopping = True
             self._stop_orders.put_nowait(0.0)
 
     async def _probe(self) -> None:
@@ -278,9 +308,19 @@ class Supervisor:
                 self._store_answers = False
             await asyncio.sleep(PROBE_S)
 
-    # What workers say
+    # What worker_slots asks and tells
 
-    def _heard(self, worker: WorkerProcess, message: FromWorker) -> None:
+    def boot(self, number: int) -> Boot:
+        """Return the first frame for a new worker process."""
+        return Boot(number, self._settings.worker, self._keys.all())
+
+    @property
+    def store_answers(self) -> bool:
+        """Whether the store did when it was last asked."""
+        return self._store_answers
+
+    def heard(self, worker: WorkerProcess, message: FromWorker) -> None:
+        """Act on what a worker says."""
         match message:
             case LeaseAsked():
                 self._bank.asked(worker.number, message)
@@ -289,77 +329,31 @@ class Supervisor:
             case JournalGrew():
                 self._drain.wake()
             case KeyAsked():
-                self._slots.send(worker.number, KeyAnswer(message.question, self._keys.get(message.hash)))
-            case WorkerBeat():
-                pass
+                self._slots.send(worker.number, KeyAnswer(message.question, self._keys.find(message.hash)))
 
-    def _worker_died(self, worker: WorkerProcess) -> None:
+    def died(self, worker: WorkerProcess) -> None:
+        """See that the journal of a worker that ended is committed, and then its leases freed."""
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
             self._bank.release_worker(worker.number)
         self._drain.wake()
 
     def _committed(self, committed: Committed) -> None:
-        """Follow a commit in the lease book."""
-        if not hasattr(self, "_bank"):
-            return  # recovery: balances are read from the store after it
+        """Follow a commit of journal records in the lease book."""
         self._tally.add(SETTLED, len(committed.result.closed))
         self._tally.add(CLAMPED, committed.result.clamped)
         for account_id, charged_nano in committed.result.charged.items():
             self._bank.book.book(account_id, committed.worker, charged_nano)
         if committed.ended:
             if committed.worker in self._slots.live:
-                # Its last messages are still unread; they may bring leases back, or take some.
+                # What it said last is still unread; it may bring leases back, or have taken some.
                 self._ended_journals.add(committed.worker)
             else:
                 self._bank.release_worker(committed.worker)
 
-    # What commands and the admin process ask
+    # What operations ask
 
-    async def _perform(self, operation: str, arguments: dict[str, Any]) -> Any:
-        match operation:
-            case "status":
-                return self._status()
-            case "metrics":
-                return await self._metrics()
-            case "reload":
-                return await self._apply_configuration()
-            case "keys.list" | "accounts.list":
-                return await apply_operation(self._store, operation, arguments)
-            case "accounts.adjust" if (debit := _debit(arguments)) is not None:
-                return await self._take_out(*debit, arguments)
-        return await self._change(operation, arguments)
-
-    async def _change(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Change keys or credit in the store, then in the lease book and the workers."""
-        async with self._drain.paused():
-            result = await apply_operation(self._store, operation, arguments)
-            if (account := result.get("account")) is not None and not account["unlimited"]:
-                self._bank.book.set_balance(account["id"], account["balance_nano_usd"])
-            if (shown := result.get("key")) is not None:
-                if not shown["unlimited"]:
-                    self._bank.book.set_balance(shown["account"], shown["balance_nano_usd"])
-                key = await self._store.get_key(shown["id"])
-                self._keys[key.hash] = key
-                self._slots.send_all(KeysChanged([key]))
-        log(OPERATION_DONE, operation=operation, key=shown and shown["id"], account=account and account["id"])
-        return result
-
-    async def _take_out(self, account_id: str, amount_nano: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Debit an account by hand: out of credit that nothing has leased, idle leases called back for it."""
-        book = self._bank.book
-        if not book.knows(account_id):
-            return await self._change("accounts.adjust", arguments)
-        if not await self._bank.hold(account_id, amount_nano):
-            free = format_usd(max(0, book.free(account_id)))
-            raise BadRequest(f"account {account_id!r} has only {free} USD that are free")
-        try:
-            leased_nano = book.taken(account_id) - amount_nano
-            return await self._change("accounts.adjust", {**arguments, "leased_nano": leased_nano})
-        finally:
-            book.release(account_id, amount_nano)
-
-    def _status(self) -> dict[str, Any]:
+    async def _status(self) -> dict[str, Any]:
         now = asyncio.get_running_loop().time()
         return {
             "version": __version__,
@@ -367,7 +361,7 @@ class Supervisor:
             "started_at": self._started_at,
             "clients": str(self._listeners.address),
             "admin": str(self._admin.address),
-            "draining": self._draining,
+            "draining": self._stopping,
             "store_answers": self._store_answers,
             "workers": [
                 {
@@ -390,17 +384,11 @@ class Supervisor:
         self._tally.set(DAMAGED, self._drain.damaged_bytes)
         return merge([self._tally.snapshot(), await self._slots.counters()])
 
-    # Configuration
-
-    def _hang_up(self) -> None:
-        if self._reloading is None or self._reloading.done():
-            self._reloading = asyncio.create_task(self._reload_and_tell())
-
     async def _reload_and_tell(self) -> None:
         try:
             await self._apply_configuration()
         except SluicegateError:
-            return  # told by whoever refused it
+            return  # told where it was refused
 
     async def _apply_configuration(self) -> dict[str, Any]:
         """Go on with the configuration as it is now; where it is wrong, with the one that was.
@@ -408,50 +396,24 @@ class Supervisor:
         What sockets, processes and files depend on stays until a restart, and is named.
         """
         try:
-            new = await asyncio.to_thread(self._reload)
-            kept = what_needs_restart(self._settings, new)
-            worker = msgspec.structs.replace(
-                new.worker,
-                journal=self._settings.worker.journal,
-                key_secret=self._settings.worker.key_secret,
-                server=msgspec.structs.replace(
-                    new.worker.server,
-                    host=self._settings.worker.server.host,
-                    port=self._settings.worker.server.port,
-                    workers=self._settings.worker.server.workers,
-                    tls=self._settings.worker.server.tls,
-                ),
-            )
+            new = await asyncio.to_thread(self._read_settings)
             async with self._drain.paused():
                 await self._store.bootstrap(new.accounts, new.keys, time.time())
-                await self._follow_store()
+                await self._operations.follow_store()
         except SluicegateError as error:
             log(CONFIG_REFUSED, error=error)
             raise
-        self._settings = msgspec.structs.replace(
-            self._settings, worker=worker, accounts=new.accounts, keys=new.keys
-        )
-        self._slots.send_all(Configure(worker))
+        kept = what_needs_restart(self._settings, new)
+        self._settings = with_new_worker_settings(self._settings, new)
+        self._slots.send_all(Configure(self._settings.worker))
         log(CONFIG_RELOADED, needs_restart=",".join(kept) or None)
         return {"needs_restart": kept}
-
-    async def _follow_store(self) -> None:
-        """Take over balances and keys that were just written; the drain is paused, so they stand still."""
-        for account in await self._store.all_accounts():
-            if not account.unlimited:
-                self._bank.book.set_balance(account.id, account.balance_nano)
-        keys = {key.hash: key for key in await self._store.all_keys()}
-        changed = [key for key_hash, key in keys.items() if self._keys.get(key_hash) != key]
-        removed = [key_hash for key_hash in self._keys if key_hash not in keys]
-        self._keys = keys
-        if changed or removed:
-            self._slots.send_all(KeysChanged(changed, removed))
 
 
 def what_needs_restart(old: SupervisorSettings, new: SupervisorSettings) -> list[str]:
     """Name the settings that differ and that a running supervisor cannot change."""
     parts: dict[str, Callable[[SupervisorSettings], object]] = {
-        "server.listen": lambda of: (of.worker.server.host, of.worker.server.port),
+        "server.listen": lambda of: of.clients,
         "server.workers": lambda of: of.worker.server.workers,
         "server.tls": lambda of: of.worker.server.tls,
         "admin": lambda of: (of.admin, of.admin_token),
@@ -462,12 +424,12 @@ def what_needs_restart(old: SupervisorSettings, new: SupervisorSettings) -> list
     return [name for name, part in parts.items() if part(old) != part(new)]
 
 
-def _debit(arguments: dict[str, Any]) -> tuple[str, int] | None:
-    """Return account and amount where an adjustment takes money out; what is no adjustment is refused later."""
-    account_id, amount_nano = arguments.get("account"), arguments.get("amount_nano")
-    if isinstance(account_id, str) and isinstance(amount_nano, int) and amount_nano < 0:
-        return account_id, -amount_nano
-    return None
+def with_new_worker_settings(old: SupervisorSettings, new: SupervisorSettings) -> SupervisorSettings:
+    """Return the old settings with all of the new ones that can change while we run."""
+    was, replace = old.worker.server, msgspec.structs.replace
+    server = replace(new.worker.server, host=was.host, port=was.port, workers=was.workers, tls=was.tls)
+    worker = replace(new.worker, server=server, journal=old.worker.journal, key_secret=old.worker.key_secret)
+    return replace(old, worker=worker, accounts=new.accounts, keys=new.keys)
 
 
 def lock_paths(folder: Path, store_url: str) -> list[Path]:

@@ -86,6 +86,18 @@ Snapshot = dict[str, list[Any]]
 """By metric name, a list of [label values, value]; a histogram's value is its bucket counts, then its sum."""
 
 
+MAX_LABEL_SETS = 1000
+"""Of one metric; what comes beyond is counted under the labels `other` (clients choose some names
+themselves).
+"""
+
+
+def _place(values: dict[tuple[str, ...], Any], labels: tuple[str, ...]) -> tuple[str, ...]:
+    if labels in values or len(values) < MAX_LABEL_SETS:
+        return labels
+    return ("other",) * len(labels)
+
+
 class Tally:
     """The counts of one process."""
 
@@ -95,6 +107,7 @@ class Tally:
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         """Raise a counter, or move a gauge (by a negative amount too)."""
         values = self._values.setdefault(metric.name, {})
+        labels = _place(values, labels)
         values[labels] = values.get(labels, 0) + amount
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
@@ -104,6 +117,7 @@ class Tally:
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Put a value into a histogram."""
         values = self._values.setdefault(metric.name, {})
+        labels = _place(values, labels)
         counts = values.get(labels)
         if counts is None:
             counts = values[labels] = [0] * (len(metric.buckets) + 2)
@@ -131,7 +145,7 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
         for name, samples in snapshot.items():
             values = sums.setdefault(name, {})
             for labels, value in samples:
-                key = tuple(labels)
+                key = _place(values, tuple(labels))
                 before = values.get(key)
                 if before is None:
                     values[key] = value
@@ -162,6 +176,8 @@ SUPERVISOR_STOPPED = Event("supervisor_stopped", logging.INFO)
 JOURNAL_RECOVERED = Event("journal_recovered", logging.WARNING)
 """Requests that a crash interrupted were settled."""
 WORKER_SERVING = Event("worker_serving", logging.INFO)
+WORKER_LEAVING = Event("worker_leaving", logging.INFO)
+"""It was told by a signal to drain; its successor starts."""
 WORKER_DIED = Event("worker_died", logging.ERROR)
 WORKER_SILENT = Event("worker_silent", logging.ERROR)
 WORKER_CONFUSED = Event("worker_confused", logging.ERROR)

@@ -28,6 +28,8 @@ from sluicegate.server.control import (
     Counters,
     CountersAsked,
     Drain,
+    Leaving,
+    Order,
     Release,
     Serving,
     SupervisorLink,
@@ -156,8 +158,8 @@ class Worker:
         self._tls = server_ssl_context(settings.server.tls)
         journal = JournalWriter(settings.journal, boot.number, loop)
         app = self._make_app(settings, link, Credit(link), journal, loop, boot.number)
-        link.on_order = lambda order: self._ordered(link, app, order)
-        loop.add_signal_handler(signal.SIGTERM, self._terminated, settings.server.drain_timeout_s)
+        link.take_orders(lambda order: self._ordered(link, app, order))
+        loop.add_signal_handler(signal.SIGTERM, self._terminated, link, settings.server.drain_timeout_s)
         await app.start(self._listening(self._slot))
         gc.collect()
         gc.freeze()
@@ -198,12 +200,7 @@ class Worker:
             pass  # what is still open is cut; recovery settles it
         return SUPERVISOR_GONE
 
-    def _ordered(
-        self,
-        link: SupervisorLink,
-        app: WorkerApp,
-        order: Configure | CountersAsked | Adopt | Release | Drain,
-    ) -> None:
+    def _ordered(self, link: SupervisorLink, app: WorkerApp, order: Order) -> None:
         match order:
             case Configure():
                 app.apply(order.settings)
@@ -214,9 +211,13 @@ class Worker:
             case _:
                 self._orders.put_nowait(order)
 
-    def _terminated(self, drain_timeout_s: float) -> None:
+    def _terminated(self, link: SupervisorLink, drain_timeout_s: float) -> None:
         """Drain on the first SIGTERM, end at once on the second; service managers signal all processes."""
-        self._drain(drain_timeout_s if self._drain_s is None else 0)
+        if self._drain_s is None:
+            link.send(Leaving())
+            self._drain(drain_timeout_s)
+        else:
+            self._drain(0)
 
     def _drain(self, timeout_s: float) -> None:
         if self._drain_s is None or timeout_s < self._drain_s:

@@ -6,14 +6,14 @@ it leaves behind is not our business here.
 """
 
 import asyncio
+import contextlib
 import os
 import random
-import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sluicegate.errors import ConfigError, DecodeError
 from sluicegate.server.control import (
@@ -26,9 +26,11 @@ from sluicegate.server.control import (
     CountersAsked,
     Drain,
     FromWorker,
+    Leaving,
     Release,
     Serving,
     SupervisorBeat,
+    WorkerBeat,
     open_supervisor_end,
 )
 from sluicegate.server.listeners import Listeners
@@ -36,6 +38,8 @@ from sluicegate.server.telemetry import (
     WORKER_CONFUSED,
     WORKER_DEATHS,
     WORKER_DIED,
+    WORKER_FAILED,
+    WORKER_LEAVING,
     WORKER_SERVING,
     WORKER_SILENT,
     WORKER_STARTS,
@@ -52,9 +56,12 @@ BOOT_S = 30.0
 EXIT_S = 3.0
 """How long a worker that ends its streams may take, a second more than it allows itself."""
 COUNTERS_S = 1.0
+LAST_WORDS_S = 1.0
 BACKOFF_S = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Waits before a slot's next worker, by the number that died young one after the other."""
 YOUNG_S = 2.0
+HOPELESS_DEATHS = 3
+"""So many deaths of a slot's workers before one served end a start."""
 
 
 WORKER_COMMAND = (sys.executable, "-m", "sluicegate.server.worker")
@@ -90,16 +97,19 @@ class WorkerProcess:
     """One worker process as the supervisor sees it."""
 
     def __init__(
-        self, number: int, slot: int, process: asyncio.subprocess.Process, started_at: float
+        self, number: int, slot: int, process: asyncio.subprocess.Process, channel: Channel[FromWorker]
     ) -> None:
         self.number = number
         self.slot = slot
         self.process = process
-        self.started_at = started_at
-        """Seconds of the loop's clock, like `heard_at`."""
-        self.heard_at = started_at
+        self.channel = channel
+        self.started_at = self.heard_at = asyncio.get_running_loop().time()
+        """Seconds of the loop's clock."""
         self.serving = False
-        self.channel: Channel[FromWorker] | None = None
+        self.leaving = False
+        """It drains by itself, and has its successor."""
+        self.silenced = asyncio.Event()
+        """Its last message was read."""
         self.counters: Snapshot = {}
 
     @property
@@ -109,11 +119,33 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it at once; its death is noticed as any other."""
-        # Not Process.kill: that checks first whether the process has ended, by collecting it.
-        try:
-            os.kill(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+
+class WorkerOwner(Protocol):
+    """What the slots need to know, and whom they tell: the supervisor."""
+
+    def boot(self, number: int) -> Boot:
+        """Return the first frame for the worker process of this number."""
+        ...
+
+    @property
+    def store_answers(self) -> bool:
+        """Whether the store does; workers tell clients."""
+        ...
+
+    def heard(self, worker: WorkerProcess, message: FromWorker) -> None:
+        """Act on what a worker says, but for what is of use to the slots alone.
+
+        Raises:
+            AssertionError: the worker is confused.
+        """
+        ...
+
+    def died(self, worker: WorkerProcess) -> None:
+        """Clear up behind a worker process that ended, after its last message; called once for each."""
+        ...
 
 
 class WorkerSlots:
@@ -121,29 +153,15 @@ class WorkerSlots:
 
     def __init__(
         self,
+        owner: WorkerOwner,
         listeners: Listeners,
         numbers: WorkerNumbers,
-        boot: Callable[[int], Boot],
-        on_message: Callable[[WorkerProcess, FromWorker], None],
-        on_death: Callable[[WorkerProcess], None],
-        store_answers: Callable[[], bool],
         tally: Tally,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        """Prepare the slots.
-
-        Args:
-            boot: the first frame for the worker process of a number.
-            on_message: all that a worker says but for what is of use here alone; an AssertionError out of it
-                means that the worker is confused.
-            on_death: called once for each worker process that ended, after its last message.
-        """
+        self._owner = owner
         self._listeners = listeners
         self._numbers = numbers
-        self._boot = boot
-        self._on_message = on_message
-        self._on_death = on_death
-        self._store_answers = store_answers
         self._tally = tally
         self._command = command
         self._loop = asyncio.get_running_loop()
@@ -151,12 +169,14 @@ class WorkerSlots:
         self._adopters: dict[int, WorkerProcess] = {}
         self._young_deaths = [0] * len(listeners.slots)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ending = False
+        self._drain: Drain | None = None
+        """The order under which all end; None while we serve."""
         self._changed = asyncio.Event()
-        self._questions: dict[int, asyncio.Future[None]] = {}
+        self._questions: dict[tuple[int, int], asyncio.Future[None]] = {}
         self._question = 0
         self._retired: Snapshot = {}
-        self._boot_failed = False
+        self._hopeless = False
+        """A worker could not start where a successor could not either."""
 
     # What others ask
 
@@ -164,7 +184,7 @@ class WorkerSlots:
         return iter(list(self._workers.values()))
 
     @property
-    def live(self) -> "dict[int, WorkerProcess]":
+    def live(self) -> dict[int, WorkerProcess]:
         """The worker processes that have not ended, by number."""
         return self._workers
 
@@ -176,29 +196,28 @@ class WorkerSlots:
     def send(self, worker: int, message: Any) -> None:
         """Tell a worker process something; nothing where it is gone."""
         found = self._workers.get(worker)
-        if found is not None and found.channel is not None:
+        if found is not None:
             found.channel.send(message)
 
     def send_all(self, message: Any) -> None:
         """Tell all of them."""
         for worker in self._workers.values():
-            if worker.channel is not None:
-                worker.channel.send(message)
+            worker.channel.send(message)
 
     async def counters(self) -> Snapshot:
         """Return the counts of all workers there ever were, the dead ones' as last told."""
         self._question += 1
         number = self._question
-        waiting = [worker for worker in self._workers.values() if worker.serving]
-        if waiting:
-            answers = {worker.number: self._loop.create_future() for worker in waiting}
-            self._questions.update(answers)
-            for worker in waiting:
-                self.send(worker.number, CountersAsked(number))
-            await asyncio.wait(answers.values(), timeout=COUNTERS_S)
-            for worker_number, answer in answers.items():
-                if self._questions.get(worker_number) is answer:
-                    del self._questions[worker_number]
+        answers: list[asyncio.Future[None]] = []
+        for worker in self._workers.values():
+            if worker.serving or worker.leaving:
+                answers.append(self._loop.create_future())
+                self._questions[number, worker.number] = answers[-1]
+                worker.channel.send(CountersAsked(number))
+        if answers:
+            await asyncio.wait(answers, timeout=COUNTERS_S)
+        for asked in [asked for asked in self._questions if asked[0] == number]:
+            del self._questions[asked]
         return merge([self._retired, *(worker.counters for worker in self._workers.values())])
 
     # Life
@@ -211,38 +230,35 @@ class WorkerSlots:
         """
         self._keep(self._beat())
         for slot in range(len(self._listeners.slots)):
-            await self._spawn(slot)
-        while self.serving < len(self._listeners.slots):
-            if self._boot_failed:
+            self._keep(self._fill(slot, 0.0))
+        while self.serving < len(self._listeners.slots) and self._drain is None:
+            if self._hopeless:
                 raise ConfigError("the workers cannot start; what they said stands above")
             self._changed.clear()
             await self._changed.wait()
 
     async def drain(self, timeout_s: float) -> None:
         """Let every worker finish its requests within the time and end; called again, it shortens the time."""
-        self._ending = True
-        self.send_all(Drain(timeout_s))
+        self._drain = Drain(timeout_s)
+        self.send_all(self._drain)
+        self._changed.set()
         deadline = self._loop.time() + timeout_s + EXIT_S
         while self._workers:
-            left = deadline - self._loop.time()
-            if left <= 0:
+            if self._loop.time() >= deadline:
+                deadline = self._loop.time() + EXIT_S
                 for worker in self:
                     worker.kill()
-                left = EXIT_S
-                deadline = self._loop.time() + left
             self._changed.clear()
-            try:
-                async with asyncio.timeout(left):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
                     await self._changed.wait()
-            except TimeoutError:
-                continue
 
     async def close(self) -> None:
         """Kill what still runs."""
-        self._ending = True
-        for worker in self:
-            worker.kill()
+        self._drain = Drain(0)
         while self._workers:
+            for worker in self:
+                worker.kill()
             self._changed.clear()
             await self._changed.wait()
         for task in list(self._tasks):
@@ -251,122 +267,147 @@ class WorkerSlots:
 
     # One worker
 
+    async def _fill(self, slot: int, wait_s: float) -> None:
+        """Start a worker in a slot, as soon as there is room for one."""
+        await asyncio.sleep(wait_s)
+        while self._drain is None:
+            try:
+                await self._spawn(slot)
+                return
+            except OSError as error:  # no processes, descriptors or memory left: they may come back
+                log(WORKER_FAILED, slot=slot, error=error)
+                await asyncio.sleep(BACKOFF_S[-1])
+
     async def _spawn(self, slot: int) -> None:
         number = self._numbers.next()
         ours, theirs = socket.socketpair()
         listening = [[sock.fileno() for sock in socks] for socks in self._listeners.slots]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                "--number",
-                str(number),
-                "--slot",
-                str(slot),
-                "--control-fd",
-                str(theirs.fileno()),
-                "--listen-fds",
-                ";".join(",".join(map(str, fds)) for fds in listening),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=sorted({theirs.fileno(), *(fd for fds in listening for fd in fds)}),
+        with theirs:
+            channel = await open_supervisor_end(
+                ours,
+                lambda message: self._heard(number, message),
+                lambda error: self._channel_lost(number, error),
             )
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        worker = WorkerProcess(number, slot, process, self._loop.time())
-        self._workers[number] = worker
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    "--number",
+                    str(number),
+                    "--slot",
+                    str(slot),
+                    "--control-fd",
+                    str(theirs.fileno()),
+                    "--listen-fds",
+                    ";".join(",".join(map(str, fds)) for fds in listening),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=sorted({theirs.fileno(), *(fd for fds in listening for fd in fds)}),
+                )
+            except OSError:
+                channel.close()
+                raise
+        self._workers[number] = worker = WorkerProcess(number, slot, process, channel)
         self._tally.add(WORKER_STARTS)
-        worker.channel = await open_supervisor_end(
-            ours,
-            lambda message: self._heard(worker, message),
-            lambda error: self._channel_lost(worker, error),
-        )
-        worker.channel.send(self._boot(number))
+        channel.send(self._owner.boot(number))
+        if self._drain is not None:
+            channel.send(self._drain)
         self._keep(self._watch(worker))
 
-    def _heard(self, worker: WorkerProcess, message: FromWorker) -> None:
+    def _heard(self, number: int, message: FromWorker) -> None:
+        worker = self._workers.get(number)
+        if worker is None:
+            return
         worker.heard_at = self._loop.time()
         try:
             match message:
+                case WorkerBeat():
+                    return
                 case Serving():
                     self._served(worker)
+                case Leaving():
+                    self._left(worker)
                 case Counters():
                     worker.counters = message.values
-                    answer = self._questions.pop(worker.number, None)
-                    if answer is not None and not answer.done():
-                        answer.set_result(None)
+                    self._answered(message.question, number)
                 case _:
-                    self._on_message(worker, message)
+                    self._owner.heard(worker, message)
         except AssertionError as error:
-            log(WORKER_CONFUSED, number=worker.number, error=error)
+            log(WORKER_CONFUSED, number=number, error=error)
             worker.kill()
 
-    def _channel_lost(self, worker: WorkerProcess, error: DecodeError | None) -> None:
+    def _answered(self, question: int, number: int) -> None:
+        answer = self._questions.get((question, number))
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    def _channel_lost(self, number: int, error: DecodeError | None) -> None:
+        worker = self._workers.get(number)
+        if worker is None:
+            return
+        worker.silenced.set()
         if error is not None:
-            log(WORKER_CONFUSED, number=worker.number, error=error.reason)
+            log(WORKER_CONFUSED, number=number, error=error.reason)
             worker.kill()
-        elif not self._ending:
+        else:
             # It has ended, which its watcher sees too, or is about to; it must not linger beside its
             # successor.
-            self._loop.call_later(EXIT_S, self._kill_if_alive, worker)
-
-    def _kill_if_alive(self, worker: WorkerProcess) -> None:
-        if self._workers.get(worker.number) is worker:
-            worker.kill()
+            self._loop.call_later(EXIT_S, worker.kill)
 
     def _served(self, worker: WorkerProcess) -> None:
-        if worker.serving:
+        if worker.serving or worker.leaving:
             return
         worker.serving = True
         log(WORKER_SERVING, number=worker.number, slot=worker.slot, pid=worker.pid)
         adopter = self._adopters.pop(worker.slot, None)
         if adopter is not None:
-            self.send(adopter.number, Release(worker.slot))
+            adopter.channel.send(Release(worker.slot))
         self._find_adopters()
         self._changed.set()
+
+    def _left(self, worker: WorkerProcess) -> None:
+        if worker.leaving or self._drain is not None:
+            return
+        worker.leaving = True
+        worker.serving = False
+        log(WORKER_LEAVING, number=worker.number, slot=worker.slot, pid=worker.pid)
+        self._keep(self._fill(worker.slot, 0.0))
+        self._lose_adopter(worker)
 
     async def _watch(self, worker: WorkerProcess) -> None:
         status = await worker.process.wait()
-        if worker.channel is not None:
-            # What it wrote before it died is still to be read; the end of the stream comes after that.
-            while worker.channel.is_open:
-                await asyncio.sleep(0)
+        # What it said before it died comes first.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await worker.silenced.wait()
+        worker.channel.close()
         del self._workers[worker.number]
-        worker.serving = False
         self._retired = merge([self._retired, without_gauges(worker.counters)])
-        answer = self._questions.pop(worker.number, None)
-        if answer is not None and not answer.done():
-            answer.set_result(None)
-        self._boot_failed = self._boot_failed or status == BOOT_FAILED
-        if not self._ending or status != DRAINED:
+        for question, number in list(self._questions):
+            if number == worker.number:
+                self._answered(question, number)
+        if status != DRAINED:
             self._tally.add(WORKER_DEATHS)
             log(WORKER_DIED, number=worker.number, slot=worker.slot, pid=worker.pid, status=status)
-        self._on_death(worker)
+        self._owner.died(worker)
+        self._lose_adopter(worker)
+        if self._drain is None and not worker.leaving:
+            young = self._loop.time() - worker.started_at < YOUNG_S or not worker.serving
+            deaths = self._young_deaths[worker.slot] + 1 if young else 0
+            self._young_deaths[worker.slot] = deaths
+            self._hopeless = self._hopeless or status == BOOT_FAILED or deaths >= HOPELESS_DEATHS
+            self._keep(self._fill(worker.slot, BACKOFF_S[min(deaths, len(BACKOFF_S) - 1)]))
+        self._changed.set()
+
+    def _lose_adopter(self, worker: WorkerProcess) -> None:
+        """See that nobody counts any more on a worker to accept for another slot, and that its own is seen
+        to.
+        """
         for slot in [slot for slot, adopter in self._adopters.items() if adopter is worker]:
             del self._adopters[slot]
         self._find_adopters()
-        self._changed.set()
-        if not self._ending:
-            await self._replace(worker)
-
-    async def _replace(self, worker: WorkerProcess) -> None:
-        young = self._loop.time() - worker.started_at < YOUNG_S
-        deaths = self._young_deaths[worker.slot] = self._young_deaths[worker.slot] + 1 if young else 0
-        wait_s = BACKOFF_S[min(deaths, len(BACKOFF_S) - 1)]
-        while not self._ending:
-            await asyncio.sleep(wait_s)
-            try:
-                if not self._ending:
-                    await self._spawn(worker.slot)
-                return
-            except OSError as error:  # no more processes, descriptors or memory: they may come back
-                log(WORKER_DIED, slot=worker.slot, error=error)
-                wait_s = BACKOFF_S[-1]
 
     def _find_adopters(self) -> None:
         """See that every slot without a worker that accepts has another one that accepts for it."""
-        if self._listeners.inherited or self._ending:
+        if self._listeners.inherited or self._drain is not None:
             return
         serving = [worker for worker in self._workers.values() if worker.serving]
         manned = {worker.slot for worker in serving}
@@ -374,7 +415,7 @@ class WorkerSlots:
             if serving and slot not in manned and slot not in self._adopters:
                 adopter = random.choice(serving)
                 self._adopters[slot] = adopter
-                self.send(adopter.number, Adopt(slot))
+                adopter.channel.send(Adopt(slot))
 
     async def _beat(self) -> None:
         """Tell the workers that we live, and kill those that no longer say so."""
@@ -382,7 +423,7 @@ class WorkerSlots:
             slept_at = self._loop.time()
             await asyncio.sleep(BEAT_S)
             now = self._loop.time()
-            self.send_all(SupervisorBeat(self._store_answers()))
+            self.send_all(SupervisorBeat(self._owner.store_answers))
             if now - slept_at > BEAT_S + 1:
                 # It was we who were stopped: what the workers said meanwhile is still unread.
                 for worker in self._workers.values():
@@ -390,12 +431,12 @@ class WorkerSlots:
                 continue
             for worker in self:
                 silent_s = now - worker.heard_at
-                if silent_s > (SILENCE_S if worker.serving else BOOT_S):
+                if silent_s > (SILENCE_S if worker.serving or worker.leaving else BOOT_S):
                     log(WORKER_SILENT, number=worker.number, pid=worker.pid, silent_s=round(silent_s, 1))
                     worker.heard_at = now
                     worker.kill()
 
-    def _keep(self, coroutine: Any) -> None:
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -75,6 +76,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     start_logging("admin")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     life = socket.socket(fileno=options.life_fd)
     life.setblocking(False)
     listening = [socket.socket(fileno=int(fd)) for fd in options.listen_fds.split(",")]
