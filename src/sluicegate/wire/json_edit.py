@@ -16,11 +16,16 @@ from sluicegate.errors import DecodeError
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = b" \t\n\r"
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_KEY = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SCALAR = rb'[^\s,\[\]{}"]++'
+_MEMBER = re.compile(
+    rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+(' + _STRING + rb"|" + _SCALAR + rb")?+", re.DOTALL
+)
+"""A key and its value; the value is not matched where it is an array or an object."""
+_FLAT = re.compile(_STRING + rb"|" + _SCALAR, re.DOTALL)
 _JOINT = re.compile(rb"[\s,]*+")
-_STRUCTURE = re.compile(rb'["\[\]{}]')
-_SCALAR_END = re.compile(rb"[,\]}\s]")
+_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
+"""All up to the next bracket that is not inside a string."""
 _SURROGATE = re.compile(rb"\\\\|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
 """Escaped backslashes are matched too, so that what follows them is not taken for an escape."""
 
@@ -112,37 +117,29 @@ def inner_members(data: bytes, start: int) -> list[Member]:
     """
     found: list[Member] = []
     at = start + 1
-    while (match := _KEY.match(data, at)) is not None:
+    while (match := _MEMBER.match(data, at)) is not None:
         spelled = match[1]
         key = json.loads(b'"%b"' % spelled) if b"\\" in spelled else spelled.decode()
-        at = value_end(data, match.end())
-        found.append(Member(key, match.start(1) - 1, match.end(), at))
+        value_at, at = match.span(2)
+        if at < 0:
+            value_at = match.end()
+            at = value_end(data, value_at)
+        found.append(Member(key, match.start(1) - 1, value_at, at))
     return found
 
 
 def value_end(data: bytes, start: int) -> int:
     """Return where the value that starts at `start` ends, in bytes known to be valid JSON."""
-    first = data[start]
-    if first == 0x22:
-        match = _STRING.match(data, start)
-        assert match is not None, "the JSON was decoded before"
-        return match.end()
-    if first not in b"[{":
-        scalar = _SCALAR_END.search(data, start)
-        return scalar.start() if scalar else len(data)
+    flat = _FLAT.match(data, start)
+    if flat is not None:
+        return flat.end()
     depth = 0
     at = start
     while True:
-        found = _STRUCTURE.search(data, at)
+        found = _BRACKET.match(data, at)
         assert found is not None, "the JSON was decoded before"
-        mark = found[0]
-        if mark == b'"':
-            string = _STRING.match(data, found.start())
-            assert string is not None, "the JSON was decoded before"
-            at = string.end()
-            continue
-        depth += 1 if mark in b"[{" else -1
         at = found.end()
+        depth += 1 if data[at - 1] in b"[{" else -1
         if depth == 0:
             return at
 
