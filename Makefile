@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 SDK_INSTALLED := tests/sdk/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check lint types test bench fuzz soak docs transcripts lock clean
+.PHONY: help install demo check lint types test bench fuzz soak docs lock clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/res
 
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
 	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
+
+soak: $(INSTALLED)  ## the tests marked `soak`, at length
+	SLUICEGATE_SOAK=1 $(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
 	$(BIN)/python -m sluicegate.config.reference docs/configuration.md
