@@ -137,7 +137,8 @@ class Recorder:
     def __init__(self) -> None:
         self.status = 0
         self.headers: list[Header] = []
-        self.body = bytearray()
+        self.size = 0
+        self._pieces: list[bytes] = []
         self.calls: list[str] = []
         self.error: UpstreamError | None = None
         self.done = asyncio.Event()
@@ -148,7 +149,8 @@ class Recorder:
         self._note("head")
 
     def body_received(self, data: bytes) -> None:
-        self.body += data
+        self._pieces.append(data)
+        self.size += len(data)
         self._note("body")
 
     def read_done(self) -> None:
@@ -163,6 +165,10 @@ class Recorder:
         self._note("failed")
         self.done.set()
 
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._pieces)
+
     async def finished(self) -> "Recorder":
         """Wait for the end of the answer."""
         async with asyncio.timeout(15):
@@ -172,7 +178,7 @@ class Recorder:
     async def until_body(self, size: int) -> None:
         """Wait until so many bytes of the body have come."""
         async with asyncio.timeout(15):
-            while len(self.body) < size:
+            while self.size < size:
                 self.news.clear()
                 await self.news.wait()
 

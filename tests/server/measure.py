@@ -6,6 +6,7 @@ processes of their own, so that only the gate's time is counted.
 
 import argparse
 import asyncio
+import functools
 import gc
 import multiprocessing
 import resource
@@ -126,6 +127,10 @@ class Client(asyncio.Protocol):
                 )
 
 
+def _same(client: Client) -> Client:
+    return client
+
+
 def run_clients(port: int, orders: Connection) -> None:
     async def load(path: str, streams: int, times: int) -> None:
         loop = asyncio.get_running_loop()
@@ -133,7 +138,8 @@ def run_clients(port: int, orders: Connection) -> None:
         for _ in range(streams):
             done: asyncio.Future[None] = loop.create_future()
             waits.append(done)
-            await loop.create_connection(lambda done=done: Client(path, times, port, done), "127.0.0.1", port)
+            client = Client(path, times, port, done)
+            await loop.create_connection(functools.partial(_same, client), "127.0.0.1", port)
         await asyncio.gather(*waits)
         if path == "/hold":
             orders.send("held")

@@ -5,6 +5,7 @@ import logging
 import shutil
 import socket
 import ssl
+import time
 from typing import Any
 
 import pytest
@@ -37,6 +38,13 @@ async def until_gone(exchange: Exchange) -> None:
     exchange.on_gone = left.set
     exchange.start(200, TEXT, b"begun")
     await left.wait()
+
+
+@pytest.fixture
+def server_context(certificates: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.cert_file, certificates.key_file)
+    return context
 
 
 def chunked(*pieces: bytes) -> bytes:
@@ -92,6 +100,13 @@ async def test_a_streamed_answer_to_head_is_its_head() -> None:
     async with serving(stream_three) as world, await Client.connect(world.url) as client:
         assert (await client.ask("/", method="HEAD")).body == b""
         assert (await client.ask("/", method="HEAD")).status == 200
+
+
+async def test_a_streamed_answer_to_head_in_http10_is_its_head() -> None:
+    async with serving(stream_three) as world, await Client.connect(world.url) as client:
+        client.send(b"HEAD / HTTP/1.0\r\n\r\n")
+        await client.until_closed()
+        assert client.raw.endswith(b"\r\n\r\n")
 
 
 async def test_options_and_a_204() -> None:
@@ -545,7 +560,10 @@ async def test_a_request_cut_in_the_middle_reaches_nobody() -> None:
 # Back-pressure
 
 
-async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped() -> None:
+@pytest.mark.parametrize("secure", [False, True])
+async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped(
+    secure: bool, server_context: ssl.SSLContext, certificates: Any
+) -> None:
     events: list[str] = []
 
     async def flood(exchange: Exchange) -> None:
@@ -570,8 +588,8 @@ async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped
         events.append("gone" if exchange.write_timed_out else "left")
 
     async with (
-        serving(flood, write_timeout_s=0.4) as world,
-        await Client.connect(world.url, receive_buffer_bytes=16_384) as client,
+        serving(flood, server_context if secure else None, write_timeout_s=0.4) as world,
+        await Client.connect(world.url, ca_file=certificates.ca_file, receive_buffer_bytes=16_384) as client,
     ):
         client.pause()
         client.send(request_bytes("/"))
@@ -579,27 +597,38 @@ async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped
         assert events == ["pause", "gone"]
 
 
-async def test_b052_a_slow_reader_is_paused_and_kept() -> None:
+async def test_b052_a_slow_reader_is_paused_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbound, "UNSENT_BYTES", 600_000)  # more than the client reads within write_timeout
     resumed = asyncio.Event()
+    paused_s = 0.0
 
     async def flood(exchange: Exchange) -> None:
+        nonlocal paused_s
         exchange.on_resume = exchange.on_gone = resumed.set
         exchange.start(200, TEXT)
         while not exchange.paused:
             exchange.write(b"x" * 10_000)
             await asyncio.sleep(0)
+        began_at = time.monotonic()
         await resumed.wait()
+        paused_s = time.monotonic() - began_at
         exchange.end(b"end")
 
-    async with (
-        serving(flood, write_timeout_s=1.2) as world,
-        await Client.connect(world.url, receive_buffer_bytes=16_384) as client,
-    ):
-        client.send(request_bytes("/"))
-        await client.read_slowly(40_000, for_s=2.5)
-        assert client.ended is None
-        client.resume()
-        assert (await client.response()).body.endswith(b"xend")
+    loop = asyncio.get_running_loop()
+    async with serving(flood, write_timeout_s=1.5) as world:
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+            await loop.sock_connect(sock, ("127.0.0.1", world.port))
+            await loop.sock_sendall(sock, request_bytes("/"))
+            for _ in range(44):
+                await loop.sock_recv(sock, 5_000)
+                await asyncio.sleep(0.05)
+            raw = b""
+            while not raw.endswith(b"\r\n0\r\n\r\n"):
+                raw += await loop.sock_recv(sock, 1_000_000)
+                assert raw, "the gate gave up"
+        assert paused_s > 1.6
 
 
 async def test_a_whole_answer_that_is_not_read_is_dropped_too() -> None:
@@ -653,13 +682,7 @@ async def test_sockets_have_no_delay_and_little_unsent() -> None:
         sock = next(iter(world.server.connections)).transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == inbound.UNSENT_BYTES
-
-
-@pytest.fixture
-def server_context(certificates: Any) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.cert_file, certificates.key_file)
-    return context
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
 async def test_tls_clients_are_served(server_context: ssl.SSLContext, certificates: Any) -> None:

@@ -33,8 +33,17 @@ async def pool() -> AsyncIterator[UpstreamPool]:
     await asyncio.sleep(0)
 
 
+@pytest.fixture
+def server_context(certificates: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.cert_file, certificates.key_file)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
 def origin_of(provider: Peer, **fields: Any) -> Origin:
-    return Origin(**({"scheme": "http", "host": "127.0.0.1", "port": provider.port} | fields))
+    given: dict[str, Any] = {"scheme": "http", "host": "127.0.0.1", "port": provider.port} | fields
+    return Origin(**given)
 
 
 async def obtain(pool: UpstreamPool, origin: Origin, timeout_s: float = 10.0) -> UpstreamConnection:
@@ -423,7 +432,10 @@ async def test_abort_from_within_a_call_of_the_sink(pool: UpstreamPool) -> None:
         assert (sink.calls, pool.open_connections) == (["head", "body"], 0)
 
 
-async def test_b052_pausing_reaches_the_provider(pool: UpstreamPool) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_b052_pausing_reaches_the_provider(
+    pool: UpstreamPool, scheme: str, certificates: Any, server_context: ssl.SSLContext
+) -> None:
     written = 0
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -434,17 +446,19 @@ async def test_b052_pausing_reaches_the_provider(pool: UpstreamPool) -> None:
             writer.write(b"x" * 100_000)
             await writer.drain()
             written += 100_000
+        await reader.read()
 
-    async with peer(flood) as provider:
-        connection = await obtain(pool, origin_of(provider))
+    async with peer(flood, server_context if scheme == "https" else None) as provider:
+        tls = TlsFiles(ca_file=certificates.ca_file)
+        connection = await obtain(pool, origin_of(provider, scheme=scheme, tls=tls))
         sink = Recorder()
         connection.send(HEAD, b"body", sink)
         await sink.until_body(1)
         connection.pause_reading()
         await asyncio.sleep(0.1)
-        size, sent = len(sink.body), written
+        size, sent = sink.size, written
         await asyncio.sleep(0.1)
-        assert (len(sink.body), written) == (size, sent)
+        assert (sink.size, written) == (size, sent)
         assert size < 30_000_000
         connection.resume_reading()
         assert len((await sink.finished()).body) == 30_000_000
@@ -607,14 +621,6 @@ async def test_finished_connections_leave_no_garbage(pool: UpstreamPool) -> None
 
 
 # TLS
-
-
-@pytest.fixture
-def server_context(certificates: Any) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.cert_file, certificates.key_file)
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

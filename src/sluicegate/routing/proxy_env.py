@@ -41,6 +41,7 @@ def _is_excepted(host: str, port: int, no_proxy: str) -> bool:
             network = _parse_network(name)
             if network is not None and address.version == network.version and address in network:
                 return True
+            continue
         name = name.removeprefix("*").strip(".")
         if name and (host == name or host.endswith("." + name)):
             return True
@@ -56,7 +57,9 @@ def _split_port(entry: str) -> tuple[str, int | None]:
         name, _, port = entry.partition(":")
     else:
         return entry, None
-    return name, int(port) if port.isdigit() else None
+    if port and not port.isdigit():
+        return entry, None
+    return name, int(port) if port else None
 
 
 def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -10,6 +10,7 @@ Source: RFC 9112 (9.3 persistence and pipelining, 9.6 tear-down), RFC 9110 (10.1
 import array
 import asyncio
 import contextlib
+import errno
 import fcntl
 import logging
 import socket
@@ -199,7 +200,8 @@ class Exchange(RequestHead):
         line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         connection = _CLOSE if self.closing else b""
         if self.http10:
-            self._transport.write(b"%b%b%b\r\n%b" % (line, headers, connection, first))
+            piece = b"" if self.method == "HEAD" else first
+            self._transport.write(b"%b%b%b\r\n%b" % (line, headers, connection, piece))
             return
         self._open = self.method != "HEAD"
         piece = b"%x\r\n%b\r\n" % (len(first), first) if first and self._open else b""
@@ -215,9 +217,11 @@ class Exchange(RequestHead):
             self._write_unframed(data)
 
     def _write_unframed(self, data: bytes) -> None:
-        if not self.answered or (self.ended and not self.gone):
+        if self.gone:
+            return
+        if not self.answered or self.ended:
             raise AssertionError("write outside a streamed answer")
-        if self.http10 and self.method != "HEAD" and not self.gone:
+        if self.http10 and self.method != "HEAD":
             self._transport.write(data)
 
     def end(self, last: bytes = b"") -> None:
@@ -234,7 +238,7 @@ class Exchange(RequestHead):
 
     def cut(self) -> None:
         """Break an answer off: what was written reaches the client, and does not look complete."""
-        if self.ended:
+        if self.gone or self.ended:
             return
         self.ended = True
         self._let_go()
@@ -362,6 +366,8 @@ class InboundConnection(asyncio.Protocol):
         self._wait_until(self.server.loop.time() + self.server.settings.write_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._exchange is not None and isinstance(exc, OSError) and exc.errno == errno.ETIMEDOUT:
+            self._exchange.write_timed_out = True
         self._lose_client()
         self.server.deadlines.discard(self)
         self.server.forget(self)
@@ -619,11 +625,14 @@ class InboundConnection(asyncio.Protocol):
         self.transport.abort()
 
     def _set_reset(self) -> None:
-        with contextlib.suppress(OSError):  # closed already
-            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        sock = self._socket()
+        if sock is not None:
+            with contextlib.suppress(OSError):  # closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
-    def _socket(self) -> socket.socket:
-        return cast(socket.socket, self.transport.get_extra_info("socket"))
+    def _socket(self) -> socket.socket | None:
+        """Return the connection's socket, or None when it is closed."""
+        return cast("socket.socket | None", self.transport.get_extra_info("socket"))
 
     def _lose_client(self) -> None:
         exchange, self._exchange = self._exchange, None
@@ -675,8 +684,10 @@ class InboundConnection(asyncio.Protocol):
     def _count_unread(self) -> int:
         """Count what was written and not yet received by the client: here, and in the kernel."""
         queued = array.array("i", [0])
-        with contextlib.suppress(OSError, ValueError):  # closed already
-            fcntl.ioctl(self._socket().fileno(), termios.TIOCOUTQ, queued)
+        sock = self._socket()
+        if sock is not None:
+            with contextlib.suppress(OSError, ValueError):  # closed already
+                fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
         return self.transport.get_write_buffer_size() + queued[0]
 
     def _too_large(self, exchange: Exchange) -> TooLarge:
@@ -707,10 +718,11 @@ class InboundServer:
 
     async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
         """Accept clients from a socket that is bound, and listening or not; it stays the caller's."""
+        # Accepted sockets inherit these. The last drops a client whose machine has vanished, however little it is sent.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES
-        )  # accepted sockets inherit both
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        unacked_max_ms = int(self.settings.write_timeout_s * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacked_max_ms)
         secure = ssl_context is not None
         self._listeners[sock.fileno()] = await self.loop.create_server(
             lambda: InboundConnection(self),

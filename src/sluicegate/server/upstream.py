@@ -31,6 +31,8 @@ KEEP_ALIVE_MARGIN_S = 1.0
 """A connection whose server names its idle limit is given up so much earlier."""
 TOTAL_MAX_S = 600.0
 """Longest life of a connection that is used again: changes of DNS are noticed within it."""
+STALE_WITHIN_S = 30.0
+"""A reused connection that ends later than this after the request had not been dead: the provider had it."""
 MAX_HEAD_BYTES = 65_536
 MAX_INFORMATIONAL = 16
 """Answers of status 1xx taken before the final one."""
@@ -114,6 +116,7 @@ class UpstreamConnection:
         "_pool",
         "_proxy_prefix",
         "_request",
+        "_sent_at",
         "_sink",
         "_timeout_s",
         "_to_end",
@@ -147,7 +150,7 @@ class UpstreamConnection:
         self.reused = self.responded = False
         self._headed = self._complete = self._head_only = self._keep_alive = False
         self._to_end = self._dirty = self._paused = self._closing = False
-        self.born_at = 0.0
+        self.born_at = self._sent_at = 0.0
         self.idle_until = _NEVER
 
     # The taker's calls
@@ -165,6 +168,7 @@ class UpstreamConnection:
         self._head_bytes = self._informational = 0
         self._headed = self._complete = self._dirty = self._to_end = False
         self.responded = False
+        self._sent_at = self._pool.loop.time()
         self._head_only = head.startswith(b"HEAD ")
         if (
             self._transport is None
@@ -326,7 +330,7 @@ class UpstreamConnection:
         if transport is None:
             return
         transport.abort()
-        if self._request is not None:
+        if self._request is not None and self._pool.loop.time() - self._sent_at < STALE_WITHIN_S:
             self._redial()
         elif self._headed and self._to_end and exc is None:
             self._keep_alive = False
