@@ -103,7 +103,8 @@ class LeaseBook:
         """
         if amount_nano < 0 or amount_nano > self.leased_to(account_id, worker):
             raise AssertionError(f"worker {worker} gives back more than it holds")
-        self._add(account_id, worker, -amount_nano)
+        if amount_nano:
+            self._add(account_id, worker, -amount_nano)
 
     def book(self, account_id: str, worker: int | None, charged_nano: int) -> None:
         """Take a charge that the store has committed from the balance, and from the lease it was spent out

@@ -79,14 +79,14 @@ async def open_listeners(address: Address, slots: int, environment: Mapping[str,
     return Listeners(opened, Address(address.host, port), False)
 
 
-async def check_port(address: Address) -> None:
+async def check_port(address: Address, wait_s: float = TAKEN_WAIT_S) -> None:
     """See that nobody listens on an address, without opening it to clients; waits a while for one that is
     taken.
 
     Raises:
         ConfigError: the port stays taken, or there is no such address.
     """
-    for sock in await _open_when_free(address, TAKEN_WAIT_S, listening=False):
+    for sock in await _open_when_free(address, wait_s, listening=False):
         sock.close()
 
 
