@@ -1,0 +1,84 @@
+"""Messages that are not streamed, on the same format: the body passes but for edits at token offsets.
+
+Put right as in a stream: model, id where it is missing or hidden, the stop reason, usage and cost. Source: wire
+formats page `anthropic-messages.md`; contract C3, C7, C9.
+"""
+
+import msgspec
+
+from sluicegate.messages import StreamError, Usage
+from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.anthropic_event import decode_message, failure, whole_characters
+from sluicegate.wire.anthropic_folding import fold
+from sluicegate.wire.anthropic_stop import read_stop_reason
+from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage
+from sluicegate.wire.openai_usage import with_members
+from sluicegate.wire.translation import Asked
+
+
+def right_stop_reason(reason: str, *, called: bool) -> str:
+    """Return the stop reason that fits: an answer that calls tools has not just ended its turn."""
+    return "tool_use" if called and reason == "end_turn" else reason
+
+
+class AnthropicAnswer:
+    """One message that was not streamed. See `PassedAnswer`."""
+
+    def __init__(self, asked: Asked, body: bytes) -> None:
+        """Read the provider's body; one that came as an event stream all the same is folded.
+
+        Raises:
+            DecodeError: no message, or a stream that was cut.
+        """
+        self._asked = asked
+        self.error: StreamError | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self.repaired = False
+        body = body.removeprefix(b"\xef\xbb\xbf").strip()
+        if not body.startswith(b"{"):
+            body = fold(body + b"\n\n")
+            self.repaired = True
+        self.body = whole_characters(body)
+        """The message as the provider told it."""
+        message, self._blocks = decode_message(self.body)
+        self.error = failure(message.error)
+        if self.error is None and message.type == "error":
+            self.error = StreamError(status=500, message="the provider reported an error")
+        if self.error is not None:
+            return
+        if isinstance(message.id, str) and message.id:
+            self.upstream_id = message.id
+        self._totals = RunningUsage()
+        self._totals.take(message.usage)
+        self.usage = self._totals.normalised()
+        self._usage_raw = bytes(message.usage)
+        called = any(block.type == "tool_use" for block in self._blocks)
+        self._reason = right_stop_reason(message.stop_reason or "end_turn", called=called)
+        self.repaired |= self._reason != message.stop_reason
+        self.finish_reason = read_stop_reason(self._reason)
+
+    def texts(self) -> list[str]:
+        """Return every text the model produced, for counting."""
+        texts: list[str] = []
+        for block in self._blocks:
+            texts += [text for text in (block.text, block.thinking, block.name) if text]
+            given = bytes(block.input)
+            if given != b"null":
+                texts.append(given.decode())
+        return texts
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it: its own model id, a right stop reason, usage and cost."""
+        reported = self._usage_raw if self._usage_raw.startswith(b"{") else None
+        wanted = {
+            "model": msgspec.json.encode(self._asked.model),
+            "stop_reason": msgspec.json.encode(self._reason),
+            "usage": settled_usage(
+                reported, bill.usage, bill.in_usage, repeat_input=not self._totals.knows_input()
+            ),
+        }
+        if self.upstream_id is None or self._asked.hide_provider:
+            wanted["id"] = msgspec.json.encode("msg_" + self._asked.id)
+        return with_members(json_edit.changed(self.body, wanted), bill.beside_usage)
