@@ -93,7 +93,7 @@ def demo(
             finally:
                 _ignore_signals()  # nothing stops the stopping of the children
     except KeyboardInterrupt:
-        _say(console, "Stopped.")
+        _say(console, "\nStopped." if console.is_terminal else "Stopped.")
     except (DemoFailed, TourFailed) as failure:
         _say(console, str(failure), style="red")
         raise typer.Exit(1) from None
@@ -176,8 +176,8 @@ def _start_provider(console: Console, children: contextlib.ExitStack) -> Provide
         simulator.wait_until(lambda: _answers(port, "/"), READY_TIMEOUT_S)
         return Provider("simulator", f"http://{HOST}:{port}", PUBLIC_MODEL)
     started_at = time.monotonic()
+    model = children.enter_context(LocalModel(FOLDER / "model.log"))
     with console.status("Loading SmolLM2, 135 million parameters, 98 MB …"):
-        model = children.enter_context(LocalModel(FOLDER / "model.log"))
         url = model.wait_ready()
     _say(console, f"SmolLM2 135M is loaded, in {time.monotonic() - started_at:.1f} s.")
     return Provider("local", url, MODEL)
@@ -187,9 +187,10 @@ def _start_gate(console: Console, children: contextlib.ExitStack, port: int, con
     path = FOLDER / "sluicegate.yaml"
     _write_private(path, configuration)
     command = [sys.executable, "-m", "sluicegate", "serve", "--config", str(path)]
+    gate = Child("the gate", command, FOLDER / "gate.log", stop_within_s=DRAIN_TIMEOUT_S + 3.0)
+    children.enter_context(gate)
     with console.status("Starting the gate …"):
-        gate = Child("the gate", command, FOLDER / "gate.log", stop_within_s=DRAIN_TIMEOUT_S + 3.0)
-        children.enter_context(gate).wait_until(lambda: _answers(port, "/readyz"), READY_TIMEOUT_S)
+        gate.wait_until(lambda: _answers(port, "/readyz"), READY_TIMEOUT_S)
     _say(console, f"The gate is open on http://{HOST}:{port}, configured by {path}.")
     return gate
 
