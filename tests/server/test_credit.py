@@ -142,14 +142,32 @@ async def test_a_dead_workers_lease_is_waited_for_and_comes_free_with_its_journa
         await asking
 
 
-async def test_a_dead_workers_lease_is_never_freed_by_a_clock() -> None:
+async def test_a_lease_nobody_can_give_back_yet_is_unavailable_and_never_freed_by_a_clock() -> None:
+    """Its worker is dead and its journal not committed: whether the credit was spent is not known."""
     async with credit_world(2, acme=100) as world:
-        await world.credits[1].reserve("acme", 100)
+        await world.credits[1].reserve("acme", 60)
         world.live.pop(1).close()
-        for _ in range(2):
-            with pytest.raises(InsufficientBalance) as refused:
-                await world.credits[2].reserve("acme", 100)
-            assert refused.value.available_nano == 0
+        await world.credits[2].reserve("acme", 40)
+        with pytest.raises(StoreUnavailable):
+            await world.credits[2].reserve("acme", 60)
+        with pytest.raises(InsufficientBalance) as refused:
+            await world.credits[2].reserve("acme", 61)
+        assert refused.value.available_nano == 0
+        assert await world.credits[2].cover("acme", 10) == 0
+
+
+async def test_a_stuck_worker_keeps_nobody_from_what_is_free() -> None:
+    async with credit_world(2, acme=100_000) as world:
+        await world.credits[1].reserve("acme", 100)
+        world.links[1].on_recall = lambda recall: None  # it hears nothing any more
+        await world.credits[2].reserve("acme", world.book.free("acme") - 50)
+        waiting = asyncio.create_task(world.credits[2].reserve("acme", 100))
+        await asyncio.sleep(0.01)
+        started = asyncio.get_running_loop().time()
+        await world.credits[2].reserve("acme", 50)
+        assert asyncio.get_running_loop().time() - started < 0.8
+        with pytest.raises(StoreUnavailable):
+            await waiting
 
 
 async def test_cover_takes_the_idle_part_then_one_refill() -> None:

@@ -7,16 +7,19 @@ during a round waits for the next one, so that every answer knows all that was f
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
 from sluicegate.billing.leases import Grant, LeaseBook
-from sluicegate.server.control import GivenBack, LeaseAsked, Leased, Recall
+from sluicegate.server.control import ANSWER_S, GivenBack, LeaseAsked, Leased, Recall
 
 RECALL_S = 0.15
 """How long a round waits for workers; less than what settlements wait for a refill."""
 
-_Closing = Callable[[], None]
+_Silent = Set[int]
+"""Workers that did not answer a round: stuck, or dead with a journal that is not committed yet."""
+_Closing = Callable[[_Silent], bool]
+"""Ends one wait after a round; False where it must go on."""
 
 
 class Branch(Protocol):
@@ -64,7 +67,10 @@ class Bank:
         """Answer a worker's question, now or after a round."""
         if question.account_id not in self._rounds and self._met(worker, question):
             return
-        self._after_round(question.account_id, lambda: self._answer(worker, question))
+        asked_at = self._loop.time()
+        self._after_round(
+            question.account_id, lambda silent: self._answer(worker, question, asked_at, silent)
+        )
 
     def given_back(self, worker: int, answer: GivenBack) -> None:
         """Take back credit from a worker.
@@ -95,9 +101,10 @@ class Bank:
             return True
         held: asyncio.Future[bool] = self._loop.create_future()
 
-        def closing() -> None:
+        def closing(silent: _Silent) -> bool:
             if not held.done():
                 held.set_result(self._book.hold(account_id, amount_nano))
+            return True
 
         self._after_round(account_id, closing)
         try:
@@ -117,9 +124,17 @@ class Bank:
         self._tell(worker, question, grant)
         return True
 
-    def _answer(self, worker: int, question: LeaseAsked) -> None:
-        if worker in self._branch.live:
-            self._tell(worker, question, self._grant(worker, question))
+    def _answer(self, worker: int, question: LeaseAsked, asked_at: float, silent: _Silent) -> bool:
+        """Answer after a round, but not with a refusal while a silent worker may hold what is needed."""
+        if worker not in self._branch.live:
+            return True
+        grant = self._grant(worker, question)
+        if grant.amount_nano == 0 and silent and not question.part:
+            hidden = sum(self._book.leased_to(question.account_id, holder) for holder in silent)
+            if grant.available_nano + hidden >= question.amount_nano:
+                return self._loop.time() - asked_at > ANSWER_S  # unanswered, it ends as unavailable
+        self._tell(worker, question, grant)
+        return True
 
     def _grant(self, worker: int, question: LeaseAsked) -> Grant:
         if question.part:
@@ -167,7 +182,6 @@ class Bank:
         if running.timer is not None:
             running.timer.cancel()
         del self._rounds[account_id]
-        for closing in running.closing:
-            closing()
-        if running.next:
-            self._start_round(account_id, running.next)
+        waiting = [closing for closing in running.closing if not closing(running.awaited)] + running.next
+        if waiting:
+            self._start_round(account_id, waiting)

@@ -7,9 +7,7 @@ from sluicegate.server.control import KeysChanged
 
 
 class KeyRing:
-    """Every key by its hash, revoked ones too. The supervisor alone writes keys, so what is not here does not
-    exist.
-    """
+    """Every key by its hash, revoked ones too. Nobody else writes keys: what is not here does not exist."""
 
     def __init__(self, keys: Iterable[KeyRecord], push: Callable[[KeysChanged], None]) -> None:
         self._keys = {key.hash: key for key in keys}

@@ -140,9 +140,7 @@ async def run_supervisor(
 
 
 async def _recover(settings: SupervisorSettings, store: Store) -> None:
-    """Commit every journal, so that balances are what they are, and give the store what the configuration
-    has.
-    """
+    """Commit every journal, so that balances are what they are; then make keys and accounts as configured."""
     drain = JournalDrain(settings.journal_dir, store)
     try:
         await drain.recover()

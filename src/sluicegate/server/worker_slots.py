@@ -398,9 +398,7 @@ class WorkerSlots:
         self._changed.set()
 
     def _lose_adopter(self, worker: WorkerProcess) -> None:
-        """See that nobody counts any more on a worker to accept for another slot, and that its own is seen
-        to.
-        """
+        """Find others to accept where this worker did."""
         for slot in [slot for slot, adopter in self._adopters.items() if adopter is worker]:
             del self._adopters[slot]
         self._find_adopters()
