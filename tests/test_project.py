@@ -1,6 +1,7 @@
 """The project around the code keeps its word: documents name what exists, no file names a machine of ours."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -35,16 +36,26 @@ FOREIGN = re.compile(
 
 
 @cache
-def tracked_files() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+def project_files() -> list[Path]:
+    """Return what is tracked; without git, what lies where tracked files lie."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [
+            path
+            for pattern in ("*", "src/**/*", "tests/**/*", "docs/*", "scripts/*")
+            for path in ROOT.glob(pattern)
+        ]
+        paths = [path for path in paths if not {"node_modules", "__pycache__"} & set(path.parts)]
+    return [path for path in paths if path.is_file()]
 
 
 def test_no_file_names_a_registry_or_a_machine() -> None:
     found = []
-    for path in tracked_files():
+    for path in project_files():
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if FOREIGN.search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
