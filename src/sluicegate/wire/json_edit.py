@@ -22,6 +22,8 @@ _MEMBER = re.compile(
     rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+(' + _STRING + rb"|" + _SCALAR + rb")?+", re.DOTALL
 )
 """A key and its value; the value is not matched where it is an array or an object."""
+_KEY = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
+_CLOSE = re.compile(rb"\s*+}\s*+\Z")
 _FLAT = re.compile(_STRING + rb"|" + _SCALAR, re.DOTALL)
 _JOINT = re.compile(rb"[\s,]*+")
 _BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
@@ -59,29 +61,16 @@ def members(data: bytes, format: str = "json") -> list[Member]:
     """
     fields = decode_top(data, format)
     found: list[Member] = []
-    at = data.index(b"{") + 1
+    first = at = data.index(b"{") + 1
     for key, raw in fields.items():
-        key_at = data.find(b'"', at)
-        spelled = key.encode()
-        end_of_key = key_at + 1 + len(spelled)
-        if data[key_at + 1 : end_of_key] != spelled or data[end_of_key : end_of_key + 1] != b'"':
-            return inner_members(data, data.index(b"{"))  # an escaped spelling or a duplicate
-        start = data.index(b":", end_of_key) + 1
-        while data[start] in _SPACE:
-            start += 1
-        end = start + memoryview(raw).nbytes
-        found.append(Member(key, key_at, start, end))
-        at = end
-        while data[at] in _SPACE:
-            at += 1
-        if data[at] == 0x7D:  # }
-            break
-        if data[at] != 0x2C:  # a duplicate of another length
-            return inner_members(data, data.index(b"{"))
-    if len(found) != len(fields) or data[at:].strip(_SPACE)[:1] not in (b"}", b'"'):
-        return inner_members(data, data.index(b"{"))
-    if data.find(b'"', at) != -1:  # members beyond the last new key: duplicates
-        return inner_members(data, data.index(b"{"))
+        match = _KEY.match(data, at)
+        if match is None or match[1] != key.encode():
+            return inner_members(data, first - 1)  # an escaped spelling or a duplicate
+        start = match.end()
+        at = start + len(memoryview(raw))
+        found.append(Member(key, match.start(1) - 1, start, at))
+    if _CLOSE.match(data, at) is None:
+        return inner_members(data, first - 1)  # a duplicate behind the last new key, or of another length
     return found
 
 
@@ -144,6 +133,22 @@ def value_end(data: bytes, start: int) -> int:
             return at
 
 
+def sole_value(data: bytes, key: bytes, value: bytes) -> int:
+    """Return where the value of a key begins that stands once in all the JSON, spelled plainly, and has this value.
+
+    -1 where it is not so sure: then `members` finds it. A quote inside a string is escaped, so a string never looks
+    like a key here.
+    """
+    mark = b'"%b":' % key
+    at = data.find(mark)
+    if at < 0 or data.find(mark, at + 1) >= 0:
+        return -1
+    at += len(mark)
+    if data[at : at + 1] == b" ":
+        at += 1
+    return at if data.startswith(value, at) else -1
+
+
 def elements(data: bytes, start: int) -> list[tuple[int, int]]:
     """Return the offsets of the elements of the array that starts at `start`, in bytes known to be valid JSON."""
     found: list[tuple[int, int]] = []
@@ -184,8 +189,8 @@ def edits(
     """Return the edits that give an object's members these values, add those it lacks, and take some out.
 
     Args:
-        members: of the object, all of them; of a key that comes twice every occurrence is edited.
-        wanted: keys, which need no escape, and the JSON text of their values.
+        members: of the object, all of them.
+        wanted: keys, which need no escape, and the JSON text of their values; one that comes twice stays once.
         dropped: keys to take out, each with the comma that joined it.
         start: where the object begins, or anything before it but white space.
     """
@@ -194,7 +199,7 @@ def edits(
     kept_end: int | None = None
     cut_from: int | None = None
     for key, key_at, value_at, end in members:
-        if key in dropped:
+        if key in dropped or (key in wanted and key not in missing):
             if cut_from is None:
                 cut_from = key_at
             continue
@@ -204,7 +209,7 @@ def edits(
         kept_end = end
         new = wanted.get(key)
         if new is not None:
-            missing.pop(key, None)
+            del missing[key]
             if data[value_at:end] != new:
                 found.append(Edit(value_at, end, new))
     last_end = members[-1].end if members else data.index(b"{", start) + 1
@@ -225,17 +230,18 @@ def changed(data: bytes, wanted: Mapping[str, bytes], dropped: Container[str] = 
     return splice(data, edits(data, members(data), wanted, dropped))
 
 
-def replace_lone_surrogates(data: bytes) -> bytes:
+def replacelone_surrogates(data: bytes) -> bytes:
     r"""Return JSON text in which every surrogate escape without its partner has become U+FFFD."""
-    return splice(data, [Edit(at, at + 6, b"\\ufffd") for at in _lone_surrogates(data)])
+    return splice(data, [Edit(at, at + 6, b"\\ufffd") for at in lone_surrogates(data)])
 
 
 def lone_surrogate(data: bytes) -> int | None:
     r"""Return the offset of the first `\ud800`–`\udfff` escape that is not half of a pair, or None."""
-    return next(_lone_surrogates(data), None)
+    return next(lone_surrogates(data), None)
 
 
-def _lone_surrogates(data: bytes) -> Iterator[int]:
+def lone_surrogates(data: bytes) -> Iterator[int]:
+    r"""Find the `\ud800`–`\udfff` escapes that are not half of a pair."""
     high_at: int | None = None
     for match in _SURROGATE.finditer(data):
         code = match[1]

@@ -12,7 +12,7 @@ from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.json_edit import Edit
-from sluicegate.wire.openai_chat_chunk import ToolDelta, right_reason
+from sluicegate.wire.openai_chat_chunk import FINISH_REASONS, ToolDelta, right_reason
 from sluicegate.wire.openai_tool_calls import arguments_of
 from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
@@ -31,6 +31,7 @@ class Identity(msgspec.Struct, kw_only=True):
 
 
 class _Message(msgspec.Struct, gc=False):
+    role: Any = None
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
@@ -46,11 +47,23 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: Any = None
     finish_reason: Any = None
     message: _Message | None = None
 
 
-_decode_choices = msgspec.json.Decoder(list[_Choice]).decode
+class _Answer(msgspec.Struct, gc=False):
+    id: Any = None
+    object: Any = None
+    created: Any = None
+    model: Any = None
+    choices: list[_Choice] | msgspec.UnsetType = msgspec.UNSET
+    usage: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    type: Any = None
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class ChatAnswer:
@@ -64,31 +77,36 @@ class ChatAnswer:
         """
         self._identity = identity
         self._body = body = _whole_characters(body.removeprefix(b"\xef\xbb\xbf").strip())
-        self._members = json_edit.members(body, "chat")
-        top = {member.key: body[member.start : member.end] for member in self._members}
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self.upstream_id: str | None = None
         self.repaired = False
+        try:
+            self._answer = answer = _decode_answer(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            answer = None
+        if answer is None or answer.error is not msgspec.UNSET or answer.choices is msgspec.UNSET:
+            self._read_error(body)
+            if self.error is not None:
+                return
+            if answer is None or answer.choices is msgspec.UNSET:
+                raise DecodeError("chat", None, "the answer is not a chat completion")
+        self._choices = answer.choices
+        self._usage_raw = b"null" if answer.usage is msgspec.UNSET else bytes(answer.usage)
+        self.usage = read_usage(self._usage_raw)
+        self.upstream_id = answer.id if isinstance(answer.id, str) and answer.id else None
+        for choice in self._choices:
+            self.finish_reason = self._right_reason(choice)
+
+    def _read_error(self, body: bytes) -> None:
+        """Look for what a provider says instead of an answer. Raises DecodeError where it is no JSON object."""
+        top = {member.key: body[member.start : member.end] for member in json_edit.members(body, "chat")}
         error = top.get("error")
         if error is not None and not is_nothing(error):
             self.error = read_stream_error(error)
-            return
-        if top.get("object") == b'"error"' or ("choices" not in top and top.get("type") == b'"error"'):
+        elif top.get("object") == b'"error"' or ("choices" not in top and top.get("type") == b'"error"'):
             self.error = read_stream_error(body)
-            return
-        try:
-            self._choices = _decode_choices(top.get("choices", b""))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise DecodeError("chat", None, "the answer is not a chat completion") from None
-        self._top = top
-        self._usage_raw = top.get("usage", b"null")
-        self.usage = read_usage(self._usage_raw)
-        upstream_id = _text(top.get("id", b"null"))
-        self.upstream_id = upstream_id or None
-        for choice in self._choices:
-            self.finish_reason = self._right_reason(choice)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""
@@ -115,24 +133,58 @@ class ChatAnswer:
         body = self._body
         reported = self._usage_raw if self.usage is not None else None
         usage = with_members(encode_usage(reported, bill.usage), bill.in_usage)
-        wanted = {"model": msgspec.json.encode(self._identity.model), "usage": usage}
+        model = msgspec.json.encode(self._identity.model)
+        if all(_is_regular(choice) for choice in self._choices):
+            edits = self._usual_edits(model, usage)
+            if edits is None:
+                edits = self._edits(model, usage)
+        else:
+            edits = self._edits(model, usage)
+            places = json_edit.elements(body, self._choices_at())
+            for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
+                edits += self._choice_edits(index, choice, start)
+        return with_members(json_edit.splice(body, edits), bill.beside_usage)
+
+    def _usual_edits(self, model: bytes, usage: bytes) -> list[Edit] | None:
+        """Return the edits of an answer that lacks nothing, found without walking it; None where it may not be so."""
+        answer = self._answer
+        if (
+            self._identity.hide_provider
+            or self.usage is None
+            or self.upstream_id is None
+            or answer.error is not msgspec.UNSET
+            or answer.object != "chat.completion"
+            or type(answer.created) is not int
+            or answer.created < 0
+        ):
+            return None
+        theirs = msgspec.json.encode(answer.model)
+        model_at = json_edit.sole_value(self._body, b"model", theirs)
+        usage_at = json_edit.sole_value(self._body, b"usage", self._usage_raw)
+        if model_at < 0 or usage_at < 0:
+            return None
+        return [
+            Edit(model_at, model_at + len(theirs), model),
+            Edit(usage_at, usage_at + len(self._usage_raw), usage),
+        ]
+
+    def _edits(self, model: bytes, usage: bytes) -> list[Edit]:
+        answer = self._answer
+        wanted = {"model": model, "usage": usage}
         if self.upstream_id is None or self._identity.hide_provider:
             wanted["id"] = msgspec.json.encode(self._identity.fallback_id)
-        if not self._top.get("created", b"").isdigit():
+        if type(answer.created) is not int or answer.created < 0:
             wanted["created"] = b"%d" % self._identity.created
-        if self._top.get("object") != b'"chat.completion"':
+        if answer.object != "chat.completion":
             wanted["object"] = b'"chat.completion"'
         dropped = {"error"}
         if self._identity.hide_provider:
             dropped.add("system_fingerprint")
-        edits = json_edit.edits(body, self._members, wanted, dropped)
-        places = json_edit.elements(body, self._choices_at())
-        for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
-            edits += self._choice_edits(index, choice, start)
-        return with_members(json_edit.splice(body, edits), bill.beside_usage)
+        return json_edit.edits(self._body, json_edit.members(self._body), wanted, dropped)
 
     def _choices_at(self) -> int:
-        return next(member.start for member in reversed(self._members) if member.key == "choices")
+        members = json_edit.members(self._body)
+        return next(member.start for member in reversed(members) if member.key == "choices")
 
     def _right_reason(self, choice: _Choice) -> str:
         reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
@@ -191,6 +243,19 @@ class ChatAnswer:
         return edits
 
 
+def _is_regular(choice: _Choice) -> bool:
+    """Whether a choice needs no edit for sure: text with the right ends, which is what nearly every one is."""
+    message = choice.message
+    return (
+        message is not None
+        and message.role == "assistant"
+        and not message.reasoning
+        and message.tool_calls is None
+        and choice.finish_reason in FINISH_REASONS
+        and type(choice.index) is int
+    )
+
+
 def _numbered_calls(body: bytes, message_at: int) -> list[Edit]:
     edits: list[Edit] = []
     for member in json_edit.inner_members(body, message_at):
@@ -204,10 +269,3 @@ def _whole_characters(body: bytes) -> bytes:
     if not body.isascii():
         body = body.decode(errors="replace").encode()
     return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
-
-
-def _text(raw: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(raw, type=str)
-    except (msgspec.DecodeError, RecursionError):
-        return None

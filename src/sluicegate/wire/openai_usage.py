@@ -1,6 +1,6 @@
 """Usage as the chat and completions formats spell it, read and written. Source: wire formats page `usage.md`."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,12 +17,61 @@ def count(value: object) -> int | None:
     return None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
+
+
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
+    audio_tokens: _Count = None
+    image_tokens: _Count = None
+
+
+class _CompletionDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: _Count = None
+    audio_tokens: _Count = None
+    accepted_prediction_tokens: _Count = None
+    rejected_prediction_tokens: _Count = None
+
+
+class _Reported(msgspec.Struct, gc=False):
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+_decode_reported = msgspec.json.Decoder(_Reported).decode
+
+
 def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
     """Read a usage object; None where it holds no count that can be used."""
     try:
-        value: Any = msgspec.json.decode(raw)
+        reported = _decode_reported(raw)
+    except msgspec.ValidationError:
+        return _read_odd(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+    if reported.prompt_tokens is None and reported.completion_tokens is None:
+        return None
+    usage = Usage(input_tokens=reported.prompt_tokens, output_tokens=reported.completion_tokens)
+    prompt, completion = reported.prompt_tokens_details, reported.completion_tokens_details
+    if prompt is not None:
+        usage.cache_read_tokens = prompt.cached_tokens
+        usage.cache_write_tokens = prompt.cache_write_tokens
+        usage.input_audio_tokens = prompt.audio_tokens
+        usage.input_image_tokens = prompt.image_tokens
+    if completion is not None:
+        usage.reasoning_tokens = completion.reasoning_tokens
+        usage.output_audio_tokens = completion.audio_tokens
+        usage.prediction_accepted_tokens = completion.accepted_prediction_tokens
+        usage.prediction_rejected_tokens = completion.rejected_prediction_tokens
+    return usage
+
+
+def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
+    """Read a usage object in which some count is none: negative, fractional or of another type."""
+    value: Any = msgspec.json.decode(raw)
     if not isinstance(value, dict):
         return None
     prompt = value.get("prompt_tokens_details")
@@ -71,6 +120,15 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
+class _Totals(msgspec.Struct, gc=False):
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
+
+
+_decode_totals = msgspec.json.Decoder(_Totals).decode
+
+
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
 
@@ -81,6 +139,9 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     if reported is None:
         return write_usage(usage)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
+    said = _decode_totals(reported)
+    if said.prompt_tokens == into and said.completion_tokens == out and said.total_tokens == into + out:
+        return reported
     totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
     return json_edit.changed(reported, {key: b"%d" % value for key, value in totals.items()})
 
@@ -89,6 +150,10 @@ def with_members(object_json: bytes, members: bytes) -> bytes:
     """Give a JSON object's text these ready members (`"key":value,…`), in place of what it has of that name."""
     if not members:
         return object_json
+    key = members[: members.index(b'"', 1) + 1]
+    if key not in object_json and not object_json.endswith(b"{}"):
+        end = object_json.rindex(b"}")  # the usual case: it names nothing of the kind yet
+        return b"%b,%b%b" % (object_json[:end], members, object_json[end:])
     given = b"{%b}" % members
     values = {member.key: given[member.start : member.end] for member in json_edit.inner_members(given, 0)}
     return json_edit.changed(object_json, values)
