@@ -230,7 +230,7 @@ def changed(data: bytes, wanted: Mapping[str, bytes], dropped: Container[str] = 
     return splice(data, edits(data, members(data), wanted, dropped))
 
 
-def replacelone_surrogates(data: bytes) -> bytes:
+def replace_lone_surrogates(data: bytes) -> bytes:
     r"""Return JSON text in which every surrogate escape without its partner has become U+FFFD."""
     return splice(data, [Edit(at, at + 6, b"\\ufffd") for at in lone_surrogates(data)])
 
