@@ -14,11 +14,15 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 import trustme
 import uvloop
+from hypothesis import settings
 
 from sluicegate.simulator import Simulator, SimulatorProcess, SimulatorSettings
 from tests.fakes import Client
 from tests.gate import RunningGate, free_ports, run_gate
 from tests.inprocess import InProcessGate, in_process_gate
+
+settings.register_profile("test", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("test")
 
 KEY = "sg-test-key-0123456789abcdef"
 """The key that `make_config` sets up, with $5."""
@@ -134,7 +138,7 @@ def make_config(simulator: Simulator | SimulatorProcess, **changes: Any) -> dict
         "providers": {"sim": {"base_url": simulator.base_url, "speaks": ["chat"], "auth": "none"}},
         "models": {
             MODEL: {"routes": [{"provider": "sim", "model": MODEL}], "price": PRICE},
-            "sim-*": {"routes": [{"provider": "sim", "model": "*"}], "price": PRICE},
+            "sim-*": {"routes": [{"provider": "sim", "model": "sim-*"}], "price": PRICE},
         },
         "keys": [{"name": "test", "key": KEY, "balance_usd": 5}],
     }

@@ -23,7 +23,7 @@ class _Choice:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.text = self.reasoning = self.refusal = ""
+        self.said: dict[str, list[str]] = {name: [] for name in ("content", "reasoning_content", "refusal")}
         self.calls: list[list[str]] = []
         self.finish: str | None = None
         self.has_role = False
@@ -37,9 +37,10 @@ class _Choice:
             assert not self.has_role, "role came twice"
             self.has_role = True
         assert self.has_role, f"the first delta has no role: {delta}"
-        self.text += self._string(delta, "content")
-        self.reasoning += self._string(delta, "reasoning_content")
-        self.refusal += self._string(delta, "refusal")
+        for name, pieces in self.said.items():
+            value = delta.get(name)
+            assert value is None or isinstance(value, str), f"{name} is {value!r}"
+            pieces.append(value or "")
         for name, value in delta.items():
             if isinstance(value, list):
                 for entry in value:
@@ -75,10 +76,9 @@ class _Choice:
         assert "name" not in function, f"name came again: {call}"
         self.calls[index][2] += arguments
 
-    def _string(self, delta: dict[str, Any], name: str) -> str:
-        value = delta.get(name)
-        assert value is None or isinstance(value, str), f"{name} is {value!r}"
-        return value or ""
+    def joined(self, name: str) -> str:
+        """Return all that came in one field."""
+        return "".join(self.said[name])
 
 
 def check_error(payload: dict[str, Any]) -> dict[str, Any]:
@@ -188,16 +188,16 @@ def check_chat_stream(
         check_cost(final, cost_nano_usd)
     first = choices[0] if choices else _Choice(0)
     return ParsedStream(
-        text=first.text,
-        reasoning=first.reasoning,
-        refusal=first.refusal,
+        text=first.joined("content"),
+        reasoning=first.joined("reasoning_content"),
+        refusal=first.joined("refusal"),
         tool_calls=[ParsedCall(*call) for call in first.calls],
         finish=first.finish,
         usage=final,
         error=error,
         events=chunks,
         keepalives=kept,
-        texts=tuple(choice.text for choice in choices),
+        texts=tuple(choice.joined("content") for choice in choices),
     )
 
 

@@ -30,13 +30,14 @@ def check_events(
         f"the last event is not closed: {text[-80:]!r}"
     )
     events: list[SseEvent] = []
-    kept = 0
-    while text:
-        if text.startswith("\n"):
+    kept = at = 0
+    while at < len(text):
+        if text[at] == "\n":
             assert keepalive == "line_feed", "an extra blank line"
-            kept, text = kept + 1, text[1:]
+            kept, at = kept + 1, at + 1
             continue
-        block, _, text = text.partition("\n\n")
+        end = text.index("\n\n", at)
+        block, at = text[at:end], end + 2
         lines = block.split("\n")
         if lines[0].startswith(":"):
             assert keepalive == "comment", f"a comment: {block!r}"

@@ -265,6 +265,18 @@ async def test_control_paths(simulator: Simulator) -> None:
     assert (await ask(simulator.url, "/")).status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/v1/messages/count_tokens", "input_tokens"),
+        ("/v1/responses/input_tokens", "input_tokens"),
+        ("/v1beta/models/org/m:countTokens", "totalTokens"),
+    ],
+)
+async def test_token_counts(simulator: Simulator, path: str, key: str) -> None:
+    assert (await ask(simulator.url, path, {"model": "m"})).json() == {key: 9}
+
+
 @pytest.mark.parametrize("path", ["/v1/unknown", "/v1/chat"])
 async def test_unknown_paths(simulator: Simulator, path: str) -> None:
     assert (await ask(simulator.url, path, {"model": "m"})).status == 404

@@ -101,6 +101,10 @@ class FaultEntry(NamedTuple):
     script: Callable[[Options], Script]
 
 
+def _changed(**changes: object) -> Answer:
+    return msgspec.structs.replace(of_tokens(16), **changes)
+
+
 def _play_then(*steps: Stall | Reset | Close | Error | Send) -> Callable[[Options], Script]:
     return lambda o: Script(steps=(Play(stop=o.after), *steps))
 
@@ -286,6 +290,12 @@ FAULTS: Mapping[str, FaultEntry] = {
         "a chunk size that is no number",
         lambda o: Script(steps=(Play(stop=o.after), Raw(text="zz\r\nlie\r\n"), Close())),
     ),
+    # counts
+    "no-usage": FaultEntry("never tells usage", lambda o: Script(answer=_changed(usage="never"))),
+    "negative-usage": FaultEntry(
+        "tells negative counts",
+        lambda o: Script(answer=_changed(input_tokens=-9, output_tokens=-1, usage="always")),
+    ),
     # connections
     "close": FaultEntry("announces that the connection closes", lambda o: Script(close=True)),
     "hang-up": FaultEntry("closes after the answer, unannounced", lambda o: Script(hang_up=True)),
@@ -317,7 +327,7 @@ def script_of_model(model: str) -> Script | None:
         raise ValueError(f"model {model!r}: unknown option {next(iter(options))!r}")
     if script is None:
         raise ValueError(f"model {model!r}: unknown word {word!r}")
-    return msgspec.structs.replace(script, name=model, answer=answer, **timing)
+    return msgspec.structs.replace(script, name=model, answer=answer or script.answer, **timing)
 
 
 TIMING = {"first_ms": "first_token_s", "pace_ms": "interval_s"}

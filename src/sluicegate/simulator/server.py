@@ -32,6 +32,12 @@ from sluicegate.simulator.script import Rule, Script
 from sluicegate.simulator.settings import SimulatorSettings
 
 HEALTHY = Script()
+COUNTS = {
+    "/messages/count_tokens": "input_tokens",
+    "/responses/input_tokens": "input_tokens",
+    ":countTokens": "totalTokens",
+}
+"""Paths that ask for a token count, and the key that tells it."""
 
 
 class _StreamOptions(msgspec.Struct):
@@ -258,6 +264,10 @@ class Simulator:
 
     def _read(self, record: Received) -> tuple[_Asked, Script | None]:
         """Return what is asked, and the answer to a request that no provider would take."""
+        counted = next((key for suffix, key in COUNTS.items() if record.path.endswith(suffix)), None)
+        if counted is not None:
+            body = msgspec.json.encode({counted: self.default.input_tokens}).decode()
+            return _Asked(), Script(name="token count", body=body)
         if record.format is None:
             return _Asked(), Script(name="unknown path", status=404, message=f"No such path: {record.path}")
         if record.method != "POST":
