@@ -81,7 +81,8 @@ class Meter:
         self._model = model
         self._body_bytes = body_bytes
         self._on_counted = on_counted
-        self.restart()
+        self.headed = False
+        self.reported = None
 
     def restart(self) -> None:
         """Begin an attempt; what a failed one brought is forgotten."""

@@ -133,6 +133,7 @@ class Gateway:
         """Return a snapshot for the metrics."""
         tally = self._bench.tally
         tally.set(telemetry.CONNECTIONS, len(self._inbound.connections))
+        tally.set(telemetry.RUNNING, len(self._bench.running))
         tally.set(telemetry.STREAMS, sum(request.streaming for request in self._bench.running))
         tally.set(telemetry.LEASE_WAITS, self._credit.waits)
         tally.set(telemetry.LEASE_REFUSALS, self._credit.refusals)
@@ -152,7 +153,8 @@ class Gateway:
                 raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
             if self._draining:
                 raise Overloaded("The gateway is restarting.")
-            if self._auth.find_now(exchange) is None and not exchange.complete:
+            exchange.caller = self._auth.find_now(exchange)
+            if exchange.caller is None and not exchange.complete:
                 self._loop.create_task(self._refuse_stranger(exchange))
         except SluicegateError as error:
             self._refuse(exchange, error)
@@ -171,16 +173,14 @@ class Gateway:
         """Serve one whole request."""
         request_id = new_request_id(self._number)
         try:
-            key = await self._auth.find(exchange)
-            await self._serve(exchange, key, request_id)
+            key = exchange.caller or await self._auth.find(exchange)
+            assert isinstance(key, KeyRecord)
+            await ServedRequest(self._bench, exchange, key, request_id).serve()
         except SluicegateError as error:
             self._refuse(exchange, error, request_id)
         except Exception:
             log.exception("a request failed inside the gateway: %s", request_id)
             self._refuse(exchange, InternalError("The gateway failed; this is not your fault."), request_id)
-
-    async def _serve(self, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
-        await ServedRequest(self._bench, exchange, key, request_id).serve()
 
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
         """Return header lines and body of the answer to what the HTTP layer refuses by itself."""

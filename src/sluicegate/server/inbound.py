@@ -105,6 +105,7 @@ class Exchange(RequestHead):
         "_transport",
         "answered",
         "body",
+        "caller",
         "closing",
         "complete",
         "ended",
@@ -117,6 +118,8 @@ class Exchange(RequestHead):
         "write_timed_out",
     )
 
+    caller: object
+    """Whatever the application learned of who is calling while it looked at the head; None at first."""
     body: bytes
     """Whole, once `complete`; empty after `release_body`."""
     complete: bool
@@ -153,6 +156,7 @@ class Exchange(RequestHead):
         self.max_body_bytes = max_body_bytes
         self.closing = True
         self.answered = self.ended = self.gone = self.write_timed_out = False
+        self.caller = None
         self.on_gone = self.on_pause = self.on_resume = None
 
     @property

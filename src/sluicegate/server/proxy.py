@@ -180,13 +180,9 @@ class ServedRequest:
         try:
             await self._reserve(request, model)
             self._bench.running.add(self)
-            self._bench.tally.add(telemetry.RUNNING)
-            try:
-                used = await self._run()
-            finally:
-                self._bench.tally.add(telemetry.RUNNING, -1)
-                self._bench.running.discard(self)
+            used = await self._run()
         finally:
+            self._bench.running.discard(self)
             limits.release(self._loop.time(), admitted, self._estimate, used)
 
     async def _reserve(self, request: ChatRequest, model: Model) -> None:
@@ -229,7 +225,9 @@ class ServedRequest:
 
     async def _run(self) -> int:
         """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
-        deployments = order(self._model, int.from_bytes(os.urandom(8)))
+        deployments = self._model.deployments
+        if len(deployments) > 1:
+            deployments = order(self._model, int.from_bytes(os.urandom(8)))
         self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
         progress = Progress(targets=len(deployments))
         failures: list[UpstreamError] = []

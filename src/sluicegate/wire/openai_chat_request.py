@@ -5,7 +5,7 @@ Source: wire formats page `chat-completions.md`.
 """
 
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -46,7 +46,17 @@ class _Message(msgspec.Struct, gc=False):
     role: str
 
 
+class _Edges(msgspec.Struct, gc=False):
+    model: Any = None
+    messages: list[_Message] | None = None
+    stream: Any = None
+    n: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+
+
 _decode_messages = msgspec.json.Decoder(list[_Message]).decode
+_decode_edges = msgspec.json.Decoder(_Edges).decode
 
 
 class ChatRequest:
@@ -75,18 +85,24 @@ class ChatRequest:
         self.body = body
         self._all_members = read_members(body)
         self._members = {member.key: member for member in self._all_members}
-        self.model = self._text("model")
-        self.stream = self._flag("stream")
-        self.choices = self._number("n", 1, MAX_CHOICES) or 1
+        try:
+            edges = _decode_edges(body)
+        except msgspec.ValidationError:
+            edges = _Edges(**{key: self._value(key) for key in ("model", "stream")})
+        self.model = _text("model", edges.model)
+        self.stream = _flag("stream", edges.stream)
+        if edges.messages is None or not edges.messages:
+            self._refuse_messages()
+        self.choices = _number("n", edges.n, 1, MAX_CHOICES) or 1
         self.max_output_key = "max_completion_tokens"
-        self.max_output_tokens = self._number("max_completion_tokens", 1)
-        legacy = self._number("max_tokens", 1)
+        self.max_output_tokens = _number("max_completion_tokens", edges.max_completion_tokens, 1)
+        legacy = _number("max_tokens", edges.max_tokens, 1)
         if self.max_output_tokens is None and legacy is not None:
             self.max_output_key, self.max_output_tokens = "max_tokens", legacy
-        options = self._read_stream_options()
+        options = self._read_stream_options() if "stream_options" in self._members else {}
         self.continuous_usage = options.get("continuous_usage_stats", False)
         self.include_usage = options.get("include_usage", False) or self.continuous_usage
-        self.input_estimate = estimate_input(body, self._count_messages())
+        self.input_estimate = estimate_input(body, len(edges.messages or ()))
 
     def value(self, key: str) -> bytes | None:
         """Return a top-level value's bytes; None where it is absent."""
@@ -126,34 +142,6 @@ class ChatRequest:
             return b'{"include_usage":true}'
         return json_edit.changed(options, {"include_usage": b"true"}, ("continuous_usage_stats",))
 
-    def _text(self, key: str) -> str:
-        value = self._value(key)
-        if value is None:
-            raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
-        if not isinstance(value, str):
-            raise BadRequest(f"Invalid type for '{key}': expected a string.", param=key)
-        if not value:
-            raise BadRequest(f"Invalid '{key}': must not be empty.", param=key)
-        return value
-
-    def _flag(self, key: str) -> bool:
-        value = self._value(key)
-        if value is None:
-            return False
-        if not isinstance(value, bool):
-            raise BadRequest(f"Invalid type for '{key}': expected a boolean.", param=key)
-        return value
-
-    def _number(self, key: str, low: int, high: int = 2**31) -> int | None:
-        value = self._value(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadRequest(f"Invalid type for '{key}': expected an integer.", param=key)
-        if not low <= value <= high:
-            raise BadRequest(f"Invalid '{key}': must be between {low} and {high}.", param=key)
-        return value
-
     def _value(self, key: str) -> Any:
         raw = self.value(key)
         if raw is None:
@@ -189,7 +177,7 @@ class ChatRequest:
                 switches[member.key] = value == b"true"
         return switches
 
-    def _count_messages(self) -> int:
+    def _refuse_messages(self) -> NoReturn:
         raw = self.value("messages")
         if raw is None:
             raise BadRequest("Missing required parameter: 'messages'.", param="messages")
@@ -205,9 +193,36 @@ class ChatRequest:
             if "missing required field" in str(error):
                 raise BadRequest("Missing required parameter: 'role' of a message.", param=where) from None
             raise BadRequest(f"Invalid type for '{where}'.", param=where) from None
-        if not messages:
-            raise BadRequest("Invalid 'messages': must not be empty.", param="messages")
-        return len(messages)
+        assert not messages, "they were refused"
+        raise BadRequest("Invalid 'messages': must not be empty.", param="messages")
+
+
+def _text(key: str, value: object) -> str:
+    if value is None:
+        raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
+    if not isinstance(value, str):
+        raise BadRequest(f"Invalid type for '{key}': expected a string.", param=key)
+    if not value:
+        raise BadRequest(f"Invalid '{key}': must not be empty.", param=key)
+    return value
+
+
+def _flag(key: str, value: object) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise BadRequest(f"Invalid type for '{key}': expected a boolean.", param=key)
+    return value
+
+
+def _number(key: str, value: object, low: int, high: int = 2**31) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest(f"Invalid type for '{key}': expected an integer.", param=key)
+    if not low <= value <= high:
+        raise BadRequest(f"Invalid '{key}': must be between {low} and {high}.", param=key)
+    return value
 
 
 def read_members(body: bytes) -> list[Member]:
