@@ -8,7 +8,7 @@ from sluicegate.simulator import Simulator
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.server import words
 from tests.conftest import Connect
-from tests.fakes import ask, chat, parse_response, request_bytes
+from tests.fakes import ResponseReader, ask, chat, request_bytes
 from tests.grammar.chat import check_chat_stream
 
 PATH = "/v1/chat/completions"
@@ -29,11 +29,12 @@ EXPECTED = {
 async def test_streams_of_the_catalogue(simulator: Simulator, client: Connect, word: str) -> None:
     connection = await client(simulator.url)
     connection.send(request_bytes(PATH, chat(f"sim-{word}")))
+    reader = ResponseReader()
 
     def whole() -> bool:
         if word in ("bad-chunk", "long-chunk", "garbage"):
             return False  # what is no HTTP is not read as such
-        response = parse_response(connection.raw, closed=connection.ended is not None)
+        response = reader.read(connection.raw, closed=connection.ended is not None)
         return response is not None and response.complete
 
     timeout_s = 0.3 if EXPECTED.get(word) == "silent" else 5.0

@@ -246,7 +246,7 @@ FAULTS: Mapping[str, FaultEntry] = {
     # odd but right, or nearly
     "drip": FaultEntry("one byte a write", lambda o: Script(steps=(Drip(bytes=1), Play()))),
     "cuts": FaultEntry(
-        "writes that end every seventh byte", lambda o: Script(steps=(Cuts(every=7, gap_s=0.0005), Play()))
+        "writes that end every seventh byte", lambda o: Script(steps=(Cuts(every=7, gap_s=0.0), Play()))
     ),
     "comments": FaultEntry(
         "comments, blank lines, ids and retry lines between events",

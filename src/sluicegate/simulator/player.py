@@ -434,7 +434,7 @@ class Player:
             data = data[: max(self._cut_at - self._body_bytes, 0)]
         for index, part in enumerate(self._split(data)):
             if index:
-                yield time.monotonic() + self._cuts_gap_s
+                yield time.monotonic() + self._cuts_gap_s if self._cuts_gap_s else SOON
             self._body_bytes += len(part)
             self._record.body_bytes_sent = self._body_bytes
             if self._gzip is not None:

@@ -140,6 +140,7 @@ class Cuts(Step, frozen=True):
     every: int = 0
     """Also at each multiple of this."""
     gap_s: float = 0.001
+    """0: the next write follows in the next turn of the loop."""
 
 
 class CutAt(Step, frozen=True):
