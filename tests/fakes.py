@@ -144,11 +144,6 @@ class ResponseReader:
             self._chunks.append(bytes(raw[start : start + size]))
 
 
-def parse_response(raw: bytes | bytearray, *, method: str = "POST", closed: bool = True) -> Response | None:
-    """Read the first answer out of all bytes of a connection; None where its head is not whole."""
-    return ResponseReader(method).read(raw, closed=closed)
-
-
 def request_bytes(
     path: str,
     body: bytes | Mapping[str, Any] | None = None,
