@@ -62,6 +62,30 @@ class AttemptNotes(Protocol):
 class Relay:
     """What every attempt shares: the provider's head, its errors, the clocks, the ending."""
 
+    __slots__ = (
+        "_body_begun",
+        "_body_ended",
+        "_clocks",
+        "_connection",
+        "_deadlines",
+        "_drain_cap_s",
+        "_error_body",
+        "_error_bytes",
+        "_exchange",
+        "_last_byte_at",
+        "_loop",
+        "_notes",
+        "_paused",
+        "_secrets",
+        "_started_at",
+        "_total_due_at",
+        "done",
+        "due_at",
+        "error",
+        "status",
+        "upstream_headers",
+    )
+
     def __init__(
         self,
         exchange: Exchange,
@@ -239,7 +263,7 @@ class Relay:
     # ---- back-pressure and clocks -----------------------------------------------------------------------------------
 
     def _pause(self) -> None:
-        if self._connection is not None and not self._paused and not self._exchange.gone:
+        if self._connection is not None and not (self._paused or self._body_ended or self._exchange.gone):
             self._paused = True
             self._connection.pause_reading()
 
@@ -247,7 +271,8 @@ class Relay:
         if self._connection is not None and self._paused:
             self._paused = False
             self._last_byte_at = self._loop.time()
-            self._connection.resume_reading()
+            if not self._body_ended:  # else the connection is back in the pool
+                self._connection.resume_reading()
 
     def expire(self, now: float) -> None:
         """Act on whichever clock has run out, and set the next."""
@@ -269,6 +294,21 @@ class Relay:
 
 class StreamRelay(Relay):
     """A streamed answer."""
+
+    __slots__ = (
+        "_beginning",
+        "_begun",
+        "_finish_held_at",
+        "_finish_left_at",
+        "_first_token_due_at",
+        "_keepalive",
+        "_keepalive_after_s",
+        "_keepalive_every_s",
+        "_sent_at",
+        "_sniffed",
+        "_whole",
+        "codec",
+    )
 
     def __init__(
         self,
@@ -399,6 +439,7 @@ class StreamRelay(Relay):
 
     def _begin(self) -> None:
         self._begun = True
+        self.upstream_headers = {}  # they have been judged, and streams may be many
         self._notes.begun()
 
     def _put_out(self) -> None:
@@ -486,6 +527,8 @@ class StreamRelay(Relay):
 
 class PlainRelay(Relay):
     """An answer that is not streamed: gathered whole."""
+
+    __slots__ = ("_bytes", "_pieces")
 
     def __init__(
         self,
