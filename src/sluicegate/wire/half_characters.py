@@ -34,14 +34,15 @@ class HalfCharacters:
             except UnicodeDecodeError:
                 self.repaired = True
                 payload = payload.decode(errors="replace").encode()
-        at = json_edit.lone_surrogate(payload) if b"\\u" in payload else None
-        if at is None:
+        lone = list(json_edit.lone_surrogates(payload)) if b"\\u" in payload else []
+        if not lone:
             whole.append(payload)
             return whole
         self.repaired = True
-        is_high = payload[at + 3 : at + 4] in b"89abAB"
-        if is_high and payload[at + 6 : at + 7] == b'"' and not json_edit.lone_surrogate(payload[at + 6 :]):
-            self.waiting = payload
+        at = lone[-1]
+        if payload[at + 3 : at + 4] in b"89abAB" and payload[at + 6 : at + 7] == b'"':
+            before = json_edit.replace_lone_surrogates(payload[:at])  # as long as it was
+            self.waiting = before + payload[at:]
         else:
             whole.append(json_edit.replace_lone_surrogates(payload))
         return whole

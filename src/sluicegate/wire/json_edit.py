@@ -25,6 +25,7 @@ _MEMBER = re.compile(
 _KEY = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
 _CLOSE = re.compile(rb"\s*+}\s*+\Z")
 _FLAT = re.compile(_STRING + rb"|" + _SCALAR, re.DOTALL)
+_COLON = re.compile(rb"\s*+:\s*+")
 _JOINT = re.compile(rb"[\s,]*+")
 _BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
 """All up to the next bracket that is not inside a string."""
@@ -136,17 +137,15 @@ def value_end(data: bytes, start: int) -> int:
 def sole_value(data: bytes, key: bytes, value: bytes) -> int:
     """Return where the value of a key begins that stands once in all the JSON, spelled plainly, and has this value.
 
-    -1 where it is not so sure: then `members` finds it. A quote inside a string is escaped, so a string never looks
-    like a key here.
+    -1 where it is not so sure: then `members` finds it. A quote inside a string is escaped, so the inside of a string
+    never looks like a key here.
     """
-    mark = b'"%b":' % key
-    at = data.find(mark)
-    if at < 0 or data.find(mark, at + 1) >= 0:
+    name = b'"%b"' % key
+    at = data.find(name)
+    if at < 0 or data.find(name, at + 1) >= 0 or b"\\u00" in data:
         return -1
-    at += len(mark)
-    if data[at : at + 1] == b" ":
-        at += 1
-    return at if data.startswith(value, at) else -1
+    colon = _COLON.match(data, at + len(name))
+    return colon.end() if colon is not None and data.startswith(value, colon.end()) else -1
 
 
 def elements(data: bytes, start: int) -> list[tuple[int, int]]:

@@ -159,7 +159,7 @@ class ChatStream:
         if self.ended or self.error is not None:
             return
         if not self._all_finished():
-            raise DecodeError("chat", None, "the stream ended without a finish reason or [DONE]")
+            raise DecodeError("chat", None, "the stream ended without a finish reason or its end marker")
         self._end()
 
     def feed_whole(self, body: bytes) -> None:

@@ -251,6 +251,7 @@ def _is_regular(choice: _Choice) -> bool:
         and message.role == "assistant"
         and not message.reasoning
         and message.tool_calls is None
+        and isinstance(choice.finish_reason, str)
         and choice.finish_reason in FINISH_REASONS
         and type(choice.index) is int
     )

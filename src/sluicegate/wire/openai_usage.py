@@ -71,7 +71,10 @@ def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
 
 def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
     """Read a usage object in which some count is none: negative, fractional or of another type."""
-    value: Any = msgspec.json.decode(raw)
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
     if not isinstance(value, dict):
         return None
     prompt = value.get("prompt_tokens_details")
@@ -120,15 +123,6 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
-class _Totals(msgspec.Struct, gc=False):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-    total_tokens: Any = None
-
-
-_decode_totals = msgspec.json.Decoder(_Totals).decode
-
-
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
 
@@ -139,20 +133,21 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     if reported is None:
         return write_usage(usage)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
-    said = _decode_totals(reported)
-    if said.prompt_tokens == into and said.completion_tokens == out and said.total_tokens == into + out:
-        return reported
     totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
-    return json_edit.changed(reported, {key: b"%d" % value for key, value in totals.items()})
+    wanted = {key: b"%d" % value for key, value in totals.items()}
+    start = reported.index(b"{")
+    return json_edit.splice(
+        reported, json_edit.edits(reported, json_edit.inner_members(reported, start), wanted, start=start)
+    )
 
 
 def with_members(object_json: bytes, members: bytes) -> bytes:
     """Give a JSON object's text these ready members (`"key":value,…`), in place of what it has of that name."""
     if not members:
         return object_json
-    key = members[: members.index(b'"', 1) + 1]
-    if key not in object_json and not object_json.endswith(b"{}"):
-        end = object_json.rindex(b"}")  # the usual case: it names nothing of the kind yet
+    name = members[: members.index(b'"', 1)]
+    if name not in object_json and b"\\u00" not in object_json and not object_json[:-1].rstrip().endswith(b"{"):
+        end = object_json.rindex(b"}")  # the usual case: it names nothing that begins so
         return b"%b,%b%b" % (object_json[:end], members, object_json[end:])
     given = b"{%b}" % members
     values = {member.key: given[member.start : member.end] for member in json_edit.inner_members(given, 0)}
