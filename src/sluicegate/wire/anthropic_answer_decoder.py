@@ -80,6 +80,8 @@ class AnthropicStreamDecoder:
             can: nothing of it matters here: the format has no quirks that a provider may choose.
         """
         self.upstream_id: str | None = None
+        self.repaired = False
+        """Something had to be put right."""
         self._count_text = count_text
         self._reader = PieceReader()
         self._model: str | None = None
@@ -88,7 +90,6 @@ class AnthropicStreamDecoder:
         self._calls = 0
         self._text_chars = 0
         self._explained = False
-        self._put_right = False
         self._ended = False
         self._broken: DecodeError | None = None
         """Found behind events that were good; told once they have been taken."""
@@ -96,11 +97,6 @@ class AnthropicStreamDecoder:
         self._usual: UsualEvent | None = None
         self._usual_block: _OpenBlock | None = None
         self._usual_kind = ""
-
-    @property
-    def repaired(self) -> bool:
-        """Whether anything had to be put right."""
-        return self._put_right or self._reader.repaired
 
     # ---- bytes in -------------------------------------------------------------------------------------------------
 
@@ -134,6 +130,7 @@ class AnthropicStreamDecoder:
             if not events:
                 raise
             self._broken = error
+        self.repaired |= self._reader.repaired
         return events
 
     def finish(self) -> list[StreamEvent]:
@@ -227,7 +224,7 @@ class AnthropicStreamDecoder:
             raise DecodeError(FORMAT, None, "a tool call has no name")
         call_id = start.id
         if not call_id:
-            self._put_right = True
+            self.repaired = True
             call_id = f"toolu_{self.upstream_id or ''}_{block.call_index}"
         given = bytes(start.input)
         block.input = b"" if given in _EMPTY_INPUTS else given
@@ -238,7 +235,7 @@ class AnthropicStreamDecoder:
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = _OpenBlock("", self._text_chars)
-            self._put_right = True
+            self.repaired = True
         match delta.type:
             case "text_delta":
                 self._add_text(block, delta.text or "")
@@ -300,7 +297,7 @@ class AnthropicStreamDecoder:
 
     def _close_blocks(self) -> None:
         for index in list(self._blocks):
-            self._put_right = True
+            self.repaired = True
             self._close_block(index)
 
     def _opaque(self, kind: str, value: str) -> Opaque:

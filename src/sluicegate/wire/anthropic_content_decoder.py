@@ -108,7 +108,7 @@ def objects_of(raw: msgspec.Raw, path: str) -> list[Object]:
 def cache_mark(fields: Object, path: str) -> CacheMark | None:
     """Return the `cache_control` of a block or tool."""
     raw = fields.get("cache_control")
-    if raw is None or bytes(raw) == b"null":
+    if raw is None or is_null(raw):
         return None
     path = f"{path}.cache_control"
     control = object_of(raw, path)
@@ -362,7 +362,7 @@ class ContentReader:
         call_id = needed_text(block, "tool_use_id", path)
         raw = block.get("content")
         parts: list[Text | Image | File] = []
-        if raw is not None and bytes(raw) != b"null":
+        if raw is not None and not is_null(raw):
             where = f"{path}.content"
             if raw_is_text(raw):
                 parts = [Text(text=text)] if (text := value_of(raw, where)) else []
@@ -377,6 +377,11 @@ class ContentReader:
         return ToolResult(
             call_id=call_id, parts=parts, is_error=bool(is_error), cache=cache_mark(block, path)
         )
+
+
+def is_null(raw: msgspec.Raw) -> bool:
+    """Whether a value is null: the same as absent, where a field is optional."""
+    return bytes(memoryview(raw)[:5]) == b"null"
 
 
 def raw_is_text(raw: msgspec.Raw) -> bool:

@@ -21,6 +21,7 @@ from sluicegate.wire.anthropic_content_decoder import (
     ContentReader,
     Object,
     cache_mark,
+    is_null,
     needed_text,
     object_of,
     objects_of,
@@ -81,7 +82,7 @@ class _RequestReader:
     """Reads one request, field by field."""
 
     def __init__(self, top: Object, notes: Notes, *, counting: bool) -> None:
-        self._top = {key: raw for key, raw in top.items() if memoryview(raw) != b"null"}
+        self._top = {key: raw for key, raw in top.items() if not is_null(raw)}
         self._notes = notes
         self._counting = counting
 
@@ -338,7 +339,7 @@ class _RequestReader:
                 self._notes.warn(f"output_config.{key}", "unknown field")
             if "format" in config:
                 path, raw = "output_config.format", config["format"]
-        if raw is None or memoryview(raw) == b"null":
+        if raw is None or is_null(raw):
             return None
         fields = object_of(raw, path)
         if text_of(fields, "type", path) != "json_schema":
