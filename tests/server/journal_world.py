@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,17 @@ class FaultyStore:
         self._store = store
         self.down = False
         self.answers_lost = 0
+        self.on_forget: Callable[[], Awaitable[None]] | None = None
+        """Done once, before offsets are forgotten: between a look at the folder and a look at the locks."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def forget_journals(self, files: Sequence[str]) -> None:
+        if self.on_forget is not None:
+            work, self.on_forget = self.on_forget, None
+            await work()
+        await self._store.forget_journals(files)
 
     async def commit_journal(self, *args: Any) -> Any:
         if self.down:

@@ -149,22 +149,30 @@ def writer_number(path: Path) -> int:
     return int(path.stem.split("-")[-1])
 
 
-async def test_a_death_right_after_a_rotation_is_no_end_of_the_old_segment_alone(
-    folder: Path, store: SqliteStore
-) -> None:
+async def test_a_rotation_while_the_drain_looks_is_no_death(folder: Path, store: SqliteStore) -> None:
+    faulty = FaultyStore(store)
     writer = begin_journal(folder, segment_bytes=3000)
-    with draining(folder, store) as drain:
-        writer.append(reserved("open", 100))
-        await drain.drain()
+    writer.append(reserved("open", 100))
+    begin_journal(folder, worker=2).close()
+
+    async def rotate() -> None:
         while writer_number(writer.path) == 0:
             writer.append(lost_attempt("open", writer.end))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # until the old segment is on the disk, and its lock free
+
+    with draining(folder, faulty) as drain:
         await drain.drain()
+        faulty.on_forget = rotate
+        await drain.drain()
+        assert writer_number(writer.path) == 1
         assert drain.recovered == 0
+        await drain.drain()
         writer.append(settled("open", 50))
         writer.close()
         await drain.drain()
+        assert drain.recovered == 0
     assert await statuses(store) == {"open": "ok"}
+    assert os.listdir(folder) == []
 
 
 async def test_x6_a_store_that_fails_loses_and_repeats_nothing(folder: Path, store: SqliteStore) -> None:

@@ -128,21 +128,31 @@ class LedgerMachine(RuleBasedStateMachine):
         self.append(slot, reserved(request.id, amount, account=account, on_crash=on_crash))
         return request.id
 
-    @rule(request_id=requests, amount=st.integers(0, 2000))
-    def extend(self, request_id: str, amount: int) -> None:
+    @rule(slot=st.integers(0, 1), account=st.sampled_from(ACCOUNTS), cost=st.integers(0, 2000))
+    def serve(self, slot: int, account: str, cost: int) -> None:
+        self.settle(self.reserve(slot, account, 1500, "none"), cost)
+
+    @rule(
+        request_id=requests,
+        what=st.sampled_from(["extends", "produces", "finishes", "loses an attempt"]),
+        number=st.integers(0, 100),
+    )
+    def go_on(self, request_id: str, what: str, number: int) -> None:
         request = self.model[request_id]
-        if request.charge is None:
-            amount = min(amount, self.free(request.account))
+        if request.charge is not None or request.finished:
+            return
+        if what == "extends":
+            amount = min(20 * number, self.free(request.account))
             request.held += amount
             self.append(request.worker, extended(request.id, amount, account=request.account))
-
-    @rule(request_id=requests, part=st.integers(0, 100), finished=st.booleans())
-    def produce(self, request_id: str, part: int, finished: bool) -> None:
-        request = self.model[request_id]
-        if request.charge is None and not request.finished:
-            request.checkpointed = request.held * part // 100
-            request.finished = finished
-            record = checkpoint(request.id, request.checkpointed, account=request.account, finished=finished)
+        elif what == "loses an attempt":
+            self.append(request.worker, lost_attempt(request.id, number % 2, number or None))
+        else:
+            request.finished = what == "finishes"
+            request.checkpointed = request.held * number // 100
+            record = checkpoint(
+                request.id, request.checkpointed, account=request.account, finished=request.finished
+            )
             self.append(request.worker, record)
 
     @rule(request_id=consumes(requests), cost=st.integers(0, 6000))
@@ -154,49 +164,36 @@ class LedgerMachine(RuleBasedStateMachine):
             record = settled(request.id, request.charge, account=request.account, shortfall=request.shortfall)
             self.append(request.worker, record)
 
-    @rule(request_id=requests, attempt=st.integers(1, 2), amount=st.none() | st.integers(0, 50))
-    def lose_an_attempt(self, request_id: str, attempt: int, amount: int | None) -> None:
-        request = self.model[request_id]
-        if request.charge is None:
-            self.append(request.worker, lost_attempt(request.id, attempt, amount))
-
     # Faults
 
-    @rule(slot=st.integers(0, 1), torn=st.binary(max_size=40))
-    def kill_a_worker(self, slot: int, torn: bytes) -> None:
+    @rule(slot=st.integers(0, 1), torn=st.none() | st.binary(max_size=40))
+    def end_a_worker(self, slot: int, torn: bytes | None) -> None:
+        """Stop a worker, or kill it in the middle of a write that nobody was told of."""
         writer = self.workers[slot]
-        end = writer.end
-        path = kill(writer)
-        with open(path, "r+b") as file:
-            file.seek(end)
-            file.write(writer._marker[: len(torn)] + torn)
+        if torn is None:
+            self.runner.run(self.close(writer))
+        else:
+            end = writer.end
+            with open(kill(writer), "r+b") as file:
+                file.seek(end)
+                file.write(writer._marker[: len(torn)] + torn)
         for request in self.model.values():
             if request.worker == slot:
                 request.crash()
         self.replace(slot)
 
-    @rule(slot=st.integers(0, 1))
-    def stop_a_worker(self, slot: int) -> None:
-        async def close() -> None:
-            self.workers[slot].close()
+    async def close(self, writer: JournalWriter) -> None:
+        writer.close()
 
-        self.runner.run(close())
-        for request in self.model.values():
-            if request.worker == slot:
-                request.crash()
-        self.replace(slot)
-
-    @rule(down=st.booleans(), lost=st.integers(0, 2))
-    def drain_badly(self, down: bool, lost: int) -> None:
-        self.faulty.down, self.faulty.answers_lost = down, lost
+    @rule(fault=st.sampled_from(["none", "down", "an answer lost", "two answers lost"]))
+    def drain_journals(self, fault: str) -> None:
+        self.faulty.down = fault == "down"
+        self.faulty.answers_lost = (
+            ["an answer lost", "two answers lost"].index(fault) + 1 if "lost" in fault else 0
+        )
         with contextlib.suppress(StoreUnavailable):
             self.runner.run(self.drain.drain())
         self.faulty.down, self.faulty.answers_lost = False, 0
-        self.check()
-
-    @rule()
-    def drain_well(self) -> None:
-        self.runner.run(self.drain.drain())
         self.check()
 
     @rule()
@@ -254,5 +251,5 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
-    max_examples=12, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
