@@ -286,8 +286,11 @@ def test_all_workers_accept_from_an_inherited_socket(tmp_path: Path) -> None:
         with running(tmp_path, wanted, command, inherited.fileno()) as gate:
             gate.wait_serving()
             assert gate.clients.port == inherited.getsockname()[1]
-            numbers = {gate.get("/who")[1]["number"] for _ in range(200)}
-            assert len(numbers) == 2
+            first, second = gate.workers()
+            for stopped, awake in ((first, second), (second, first)):
+                os.kill(stopped["pid"], signal.SIGSTOP)
+                assert gate.get("/who")[1]["number"] == awake["number"]
+                os.kill(stopped["pid"], signal.SIGCONT)
 
 
 def test_credit_and_keys_changed_by_hand_are_effective_at_once(tmp_path: Path) -> None:

@@ -404,8 +404,11 @@ class WorkerSlots:
         self._find_adopters()
 
     def _find_adopters(self) -> None:
-        """See that every slot without a worker that accepts has another one that accepts for it."""
-        if self._listeners.inherited or self._drain is not None:
+        """See that every slot without a worker that accepts has another one that accepts for it.
+
+        Also while all drain: those that still run refuse what comes to those that have ended.
+        """
+        if self._listeners.inherited:
             return
         serving = [worker for worker in self._workers.values() if worker.serving]
         manned = {worker.slot for worker in serving}
