@@ -25,9 +25,12 @@ class SlidingWindow:
         return self._used
 
     def wait_s(self, now: float, amount: int) -> float:
-        """Return 0 where `amount` fits, else the seconds until it may; more than the limit fits an empty window."""
+        """Return 0 where `amount` fits, else the seconds until it may; more than the limit fits an empty window.
+
+        A limit of nothing lets nothing in.
+        """
         self._advance(int(now))
-        if self._used + amount <= self.limit or self._used == 0:
+        if self._used + amount <= self.limit or (self._used == 0 and self.limit):
             return 0.0
         free = self.limit - self._used
         for age in range(_BUCKETS - 1, -1, -1):

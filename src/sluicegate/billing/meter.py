@@ -26,9 +26,11 @@ class InputRatios:
         """Remember what a reported answer says."""
         if not usage.input_tokens or not body_bytes:
             return
-        ratio = (body_bytes / usage.input_tokens, (usage.cache_read_tokens or 0) / usage.input_tokens)
+        cached = min(1.0, (usage.cache_read_tokens or 0) / usage.input_tokens)
+        ratio = (body_bytes / usage.input_tokens, cached)
         self._by_key.pop((key_id, model), None)
         self._by_key[(key_id, model)] = ratio
+        self._by_model.pop(model, None)
         self._by_model[model] = ratio
         if len(self._by_key) > MAX_RATIOS:
             del self._by_key[next(iter(self._by_key))]

@@ -88,7 +88,8 @@ class ChatRequest:
         try:
             edges = _decode_edges(body)
         except msgspec.ValidationError:
-            edges = _Edges(**{key: self._value(key) for key in ("model", "stream")})
+            # One of them cannot be read; the others are told of first.
+            edges = _Edges(**{key: self._value(key) for key in _Edges.__struct_fields__ if key != "messages"})
         self.model = _text("model", edges.model)
         self.stream = _flag("stream", edges.stream)
         if edges.messages is None or not edges.messages:
@@ -191,7 +192,8 @@ class ChatRequest:
             path = re.search(r"`\$((?:\[\d+\]|\[\.\.\.\]|\.\w+)*)`", str(error))
             where = "messages" + (path[1] if path else "")
             if "missing required field" in str(error):
-                raise BadRequest("Missing required parameter: 'role' of a message.", param=where) from None
+                where += ".role"
+                raise BadRequest(f"Missing required parameter: '{where}'.", param=where) from None
             raise BadRequest(f"Invalid type for '{where}'.", param=where) from None
         assert not messages, "they were refused"
         raise BadRequest("Invalid 'messages': must not be empty.", param="messages")
