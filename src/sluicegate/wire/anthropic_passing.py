@@ -228,6 +228,8 @@ class AnthropicStream:
         else:
             counts = {} if self._input_is_told else {"input_tokens": b"%d" % self._estimate()}
             usage = json_edit.inner_members(payload, usage_at)
+            if not any(member.key == "output_tokens" for member in usage):
+                counts["output_tokens"] = b"1"
             edits = json_edit.edits(payload, usage, counts, _COST, start=usage_at)
         edits += json_edit.edits(payload, inner, wanted, start=at)
         return json_edit.splice(payload, edits)
