@@ -1,0 +1,10 @@
+"""`make transcripts`: write the expected files anew; the diff is the review."""
+
+from tests.transcripts.cases import load
+
+for case in load():
+    for name, content in case.expected().items():
+        path = case.folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+            print(f"{case.name}/{name}")
