@@ -269,9 +269,55 @@ def test_b014_b087_long_events() -> None:
     assert endless.failure is not None
 
 
-def test_b109_half_characters_b115() -> None:
+def test_b109_half_characters() -> None:
     delta = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}'
     piece = b"event: content_block_delta\ndata: " + delta + b"\n\n"
+    raw = (
+        start()
+        + text(0, "a", "b", stop=False)
+        + piece % b"\\ud83d"
+        + piece % b"\\ude00"
+        + piece % b"c\\ud83d"
+    )
+    raw += an("content_block_stop", index=0) + last() + STOP
+    for pieces in ways(raw):
+        passed = run(pieces)
+        assert passed.parsed().text == "ab\U0001f600c\ufffd"
+        assert passed.codec.repaired
+
+
+def test_b010_b011_errors_inside_the_stream() -> None:
+    passed = run([fixture("error-midstream")])
+    assert passed.failure == "Overloaded"
+    error = passed.parsed(end="error").error
+    assert error is not None
+    assert error["type"] == "overloaded_error"
+    nested = start() + text(0, "x") + b'data: {"error":{"message":"worker full","code":502}}\n\n'
+    assert run([nested]).failure == "worker full"
+    event = CODEC.error_event(StreamCut("gone"), "req_9")
+    assert b'"request_id":"req_9"' in event
+
+
+def test_what_is_content_and_what_is_not() -> None:
+    thinking = {"type": "thinking", "thinking": "", "signature": ""}
+    for raw, content in [
+        (an("ping"), False),
+        (block(0, {"type": "text", "text": ""}), False),
+        (block(0, thinking), False),
+        (text(0, ""), False),
+        (last(), False),
+        (text(0, "x"), True),
+        (tool(0, "k", "f"), True),
+        (block(0, {"type": "redacted_thinking", "data": "x"}), True),
+        (block(0, {"type": "web_search_tool_result", "content": []}), True),
+        (block(0, thinking, {"type": "signature_delta", "signature": "s"}), True),
+        (an("brand_new"), True),
+        (block(0, {"type": "text", "text": ""}, {"type": "new_delta"}), True),
+    ]:
+        assert run([start() + raw], closed=False).codec.content is content, raw
+
+
+def test_everything_the_model_wrote_is_counted() -> None:
     raw = start() + block(
         0, {"type": "thinking", "thinking": ""}, *[{"type": "thinking_delta", "thinking": "t"}] * 4
     )
