@@ -68,7 +68,7 @@ class StandIn:
     def counters(self) -> dict[str, list[Any]]:
         return self.tally.snapshot()
 
-    async def drain(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float, *, succeeded: bool) -> None:
         self.draining = True
         if timeout_s == 0:
             self.ended.set()

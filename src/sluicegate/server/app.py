@@ -41,7 +41,8 @@ CHAT = "/v1/chat/completions"
 _POST = frozenset({CHAT})
 _GET = frozenset({"/", "/healthz", "/readyz"})
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
-STOP_GRACE_S = 1.0
+STOP_GRACE_S = 0.5
+"""How long requests that were stopped, and clients that owe us an acknowledgement, have to end."""
 
 
 class Gateway:
@@ -101,28 +102,32 @@ class Gateway:
         self._inbound.settings = settings.server
         self._auth = Authenticator(self._link, settings.key_secret)
 
-    async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests, and return when the running ones have ended, by themselves or at the limit."""
+    async def drain(self, timeout_s: float, *, succeeded: bool = False) -> None:
+        """Refuse new requests, and return when the running ones have ended, by themselves or at the limit.
+
+        Args:
+            succeeded: another process has taken the sockets over. Without one, new connections are still taken
+                meanwhile, so that their requests are told 503 instead of waiting in a queue that nobody serves.
+        """
         self._draining = True
-        self._inbound.stop_accepting()
+        if succeeded:
+            self._inbound.stop_accepting()
         self._inbound.close_idle()
         due_at = self._loop.time() + timeout_s
         while self._bench.running and self._loop.time() < due_at:
             await asyncio.sleep(0.05)
-        await self._stop_all("The gateway is restarting.")
-
-    async def _stop_all(self, message: str) -> None:
         for request in list(self._bench.running):
-            request.stop(Overloaded(message))
+            request.stop(Overloaded("The gateway is restarting."))
         due_at = self._loop.time() + STOP_GRACE_S
         while self._bench.running and self._loop.time() < due_at:
             await asyncio.sleep(0.01)
+        self._inbound.stop_accepting()
         self._inbound.close_idle()
         try:
             async with asyncio.timeout(STOP_GRACE_S):
                 await self._inbound.wait_closed()
         except TimeoutError:
-            return  # clients that do not take the last bytes are cut
+            self._inbound.abort_all()  # clients that do not take the last bytes
 
     def close(self) -> None:
         """Let go of everything."""
@@ -152,6 +157,7 @@ class Gateway:
             if coding is not None and coding.lower() != b"identity":
                 raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
             if self._draining:
+                exchange.closing = True
                 raise Overloaded("The gateway is restarting.")
             exchange.caller = self._auth.find_now(exchange)
             if exchange.caller is None and not exchange.complete:

@@ -7,12 +7,11 @@ and it is removed. Reading is `server.journal_reader`; what a commit books is th
 """
 
 import asyncio
-import logging
+import contextlib
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +19,21 @@ from sluicegate.billing.ledger import ProviderCost, Record, Reservations, Settle
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.journal import SegmentName, boot_id, process_started, sync_file
 from sluicegate.server.journal_reader import Segment, remove_unfinished, segments
+from sluicegate.server.telemetry import (
+    CHARGES_CLAMPED,
+    JOURNAL_ENDED,
+    JOURNAL_UNDRAINED,
+    WORKER_OUTLIVED,
+    log,
+)
 from sluicegate.store import CommitResult, Store
 
 LOCK_WAIT_S = 5.0
 """How long the writer of a journal may still live when a supervisor starts; then it is killed."""
+GATHER_S = 0.05
+"""Between two passes, however often woken: each commit waits for the disk, and costs the same for one record or many."""
 RETRY_S = 1.0
 """Between tries while the store is away."""
-
-_LOG = logging.getLogger(__name__)
 
 
 class Committed(NamedTuple):
@@ -56,6 +62,10 @@ class _Journal:
         for segment in self.segments:
             segment.close()
         self.segments.clear()
+
+
+GATHER_S = 0.1
+"""Least time between two commits: one alone costs as much as hundreds of rows in it."""
 
 
 class JournalDrain:
@@ -97,6 +107,7 @@ class JournalDrain:
         """
         told = False
         while True:
+            self._news.clear()
             try:
                 await self.drain()
                 told = False
@@ -104,10 +115,10 @@ class JournalDrain:
             except (StoreUnavailable, OSError) as error:
                 self.failures += 1
                 if not told:
-                    _LOG.error("journals cannot be drained: %s; trying again every second", error)
+                    log(JOURNAL_UNDRAINED, error=error)
                 told = True
                 pause_s = RETRY_S
-            self._news.clear()
+            await asyncio.sleep(GATHER_S)  # what comes meanwhile shares one commit
             try:
                 async with asyncio.timeout(pause_s):
                     await self._news.wait()
@@ -159,7 +170,7 @@ class JournalDrain:
             await self._forget_lost()
         await self.drain()
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Keep commits away, so that a balance that is read meanwhile is still true when it is acted on."""
         async with self._lock:
@@ -228,7 +239,7 @@ class JournalDrain:
     ) -> None:
         result = await self._store.commit_journal(records, segment.path.name, segment.offset, time.time())
         if result.clamped:
-            _LOG.error("worker %d: %d charges passed their balance", journal.worker, result.clamped)
+            log(CHARGES_CLAMPED, worker=journal.worker, charges=result.clamped)
         self._on_committed(Committed(journal.worker, journal.pid, result, ended))
 
     # Ending
@@ -243,9 +254,7 @@ class JournalDrain:
                     pending.apply(record)
                 await asyncio.sleep(0)
         if len(pending):
-            _LOG.warning(
-                "worker %d (pid %d) left %d requests open", journal.worker, journal.pid, len(pending)
-            )
+            log(JOURNAL_ENDED, worker=journal.worker, pid=journal.pid, interrupted=len(pending))
         now = time.time()
         records = [record for reservation in pending for record in settle_after_crash(reservation, now)]
         await self._commit(journal, journal.segments[-1], records, ended=True)
@@ -282,7 +291,7 @@ class JournalDrain:
             raise StoreUnavailable(
                 f"{segment.path} is locked by a process that is not known to be our worker"
             )
-        _LOG.warning("killing worker %d (pid %d): it outlived its supervisor", header.worker, header.pid)
+        log(WORKER_OUTLIVED, worker=header.worker, pid=header.pid)
         os.kill(header.pid, signal.SIGKILL)
         for _ in range(40):
             if segment.try_lock():

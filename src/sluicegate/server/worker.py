@@ -71,8 +71,11 @@ class WorkerApp(Protocol):
         """Return a snapshot for the metrics (`telemetry.Tally.snapshot`)."""
         ...
 
-    async def drain(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float, *, succeeded: bool) -> None:
         """Refuse new requests, and return when the running ones have ended.
+
+        With `succeeded` another process has taken the sockets over: nothing is accepted any more. Else new requests
+        are told 503.
 
         What still runs at the limit is ended with its format's error and settled by `on_error`. Cancelled and
         called again where the time is shortened; 0 ends everything now.
@@ -124,6 +127,8 @@ class Worker:
         self._make_app = make_app
         self._orders: asyncio.Queue[Adopt | Release] = asyncio.Queue()
         self._drain_s: float | None = None
+        self._succeeded = False
+        """A successor serves our slot already."""
         self._drain_changed = asyncio.Event()
         self._tls: ssl.SSLContext | None = None
 
@@ -181,7 +186,7 @@ class Worker:
                 self._drain_changed.clear()
                 assert self._drain_s is not None
                 told = asyncio.create_task(self._drain_changed.wait())
-                draining = asyncio.create_task(app.drain(self._drain_s))
+                draining = asyncio.create_task(app.drain(self._drain_s, succeeded=self._succeeded))
                 # A second order shortens the time: the drain begins anew with what it says.
                 await asyncio.wait([lost, told, draining], return_when=asyncio.FIRST_COMPLETED)
                 if draining.done():
@@ -195,7 +200,7 @@ class Worker:
         log(SUPERVISOR_LOST)
         try:
             async with asyncio.timeout(ORPHAN_S):
-                await app.drain(0)
+                await app.drain(0, succeeded=False)
         except TimeoutError:
             pass  # what is still open is cut; recovery settles it
         return SUPERVISOR_GONE
@@ -215,6 +220,7 @@ class Worker:
         """Drain on the first SIGTERM, end at once on the second; service managers signal all processes."""
         if self._drain_s is None:
             link.send(Leaving())
+            self._succeeded = True
             self._drain(drain_timeout_s)
         else:
             self._drain(0)
