@@ -52,6 +52,9 @@ soak: $(INSTALLED)  ## the tests marked `soak`, at length
 docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
 	$(BIN)/python -m sluicegate.config.reference docs/configuration.md
 
+transcripts: $(INSTALLED)  ## the expected files of the golden transcripts anew; the diff is the review
+	$(BIN)/python -m tests.transcripts
+
 lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml

@@ -84,14 +84,14 @@ class Meter:
         self._body_bytes = body_bytes
         self._on_counted = on_counted
         self.headed = False
-        self.reported = None
-
-    def restart(self) -> None:
-        """Begin an attempt; what a failed one brought is forgotten."""
-        self.headed = False
         """The provider answered: before that nothing was produced."""
         self.reported: Usage | None = None
         """The provider's last totals."""
+
+    def restart(self) -> None:
+        """Begin an attempt, the first one too; what a failed one brought is forgotten."""
+        self.headed = False
+        self.reported = None
         self._counter = TokenCounter()
         self._counter.on_counted = self._on_counted
         self.add = self._counter.add

@@ -89,8 +89,6 @@ class ChatStream:
         self.content = False
         self.finishing = False
         self.ended = False
-        self.holds = 0
-        """How often a finish was held back anew."""
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -444,7 +442,6 @@ class ChatStream:
         state.held_content = content
         state.reason = self.finish_reason = reason
         self._held[state.index] = state
-        self.holds += 1
         self._usual = None
 
     def _cancel(self, state: _ChoiceState) -> None:
