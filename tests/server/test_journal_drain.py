@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -314,19 +314,31 @@ asyncio.run(main())
 """
 
 
-def start_worker(folder: Path, number: int) -> "subprocess.Popen[bytes]":
+@pytest.fixture
+def start_worker(folder: Path) -> Iterator[Callable[[int], "subprocess.Popen[bytes]"]]:
+    """Start processes that write journals; those that are left at the end of the test are killed."""
     root = Path(__file__).parents[2]
     script = WORKER.format(path=[str(root), str(root / "src")])
-    return subprocess.Popen([sys.executable, "-c", script, str(folder), str(number)], stdout=subprocess.PIPE)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(number: int) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", script, str(folder), str(number)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        with worker:
+            worker.kill()
 
 
 async def test_x6_kill_9_loses_no_settled_charge_and_charges_nothing_twice(
-    folder: Path, store: SqliteStore
+    folder: Path, store: SqliteStore, start_worker: Callable[[int], "subprocess.Popen[bytes]"]
 ) -> None:
     rng = random.Random(11)
     confirmed: set[str] = set()
     for round_number in range(3):
-        workers = [start_worker(folder, 10 * round_number + slot) for slot in range(2)]
+        workers = [start_worker(10 * round_number + slot) for slot in range(2)]
         for worker in workers:
             assert worker.stdout is not None
             confirmed.add(worker.stdout.readline().decode().strip())
@@ -354,15 +366,14 @@ async def test_x6_kill_9_loses_no_settled_charge_and_charges_nothing_twice(
 
 
 async def test_a_worker_that_outlives_its_supervisor_is_killed_before_recovery(
-    folder: Path, store: SqliteStore
+    folder: Path, store: SqliteStore, start_worker: Callable[[int], "subprocess.Popen[bytes]"]
 ) -> None:
-    worker = start_worker(folder, 1)
+    worker = start_worker(1)
     assert worker.stdout is not None
     worker.stdout.readline()
     with draining(folder, store) as drain:
         await drain.recover(lock_wait_s=0.2)
     assert worker.wait(timeout=5) == -signal.SIGKILL
-    worker.stdout.close()
     assert (await store.verify()).clean
 
 

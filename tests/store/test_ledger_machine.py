@@ -185,7 +185,7 @@ class LedgerMachine(RuleBasedStateMachine):
     async def close(self, writer: JournalWriter) -> None:
         writer.close()
 
-    @rule(fault=st.sampled_from(["none", "down", "an answer lost", "two answers lost"]))
+    @rule(fault=st.sampled_from(["none", "down", "down", "an answer lost", "two answers lost"]))
     def drain_journals(self, fault: str) -> None:
         self.faulty.down = fault == "down"
         self.faulty.answers_lost = (
@@ -251,5 +251,5 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
-    max_examples=15, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

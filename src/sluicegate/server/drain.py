@@ -31,7 +31,7 @@ from sluicegate.store import CommitResult, Store
 LOCK_WAIT_S = 5.0
 """How long the writer of a journal may still live when a supervisor starts; then it is killed."""
 GATHER_S = 0.05
-"""Between two passes, however often woken: each commit waits for the disk, and costs the same for one record or many."""
+"""Between two passes, however often woken: a commit of one record costs much the same as one of many."""
 RETRY_S = 1.0
 """Between tries while the store is away."""
 

@@ -15,7 +15,6 @@ string. Reading and recovery are in `server.journal_reader` and `server.drain`.
 import asyncio
 import errno
 import fcntl
-import logging
 import os
 import secrets
 import struct
@@ -30,6 +29,7 @@ import msgspec
 from sluicegate.billing.ledger import Checkpoint, Extended, Record, Reserved, Settled
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.settings import JournalSettings
+from sluicegate.server.telemetry import JOURNAL_FAILED, log
 
 MAGIC = b"SGJRNL1\n"
 SUFFIX = ".journal"
@@ -41,8 +41,6 @@ TAIL_BYTES = 4 * 1024 * 1024
 """Allocated ahead of the end, for settlements and checkpoints on a full disk."""
 STEP_BYTES = 1024 * 1024
 """How much is allocated at a time."""
-
-_LOG = logging.getLogger(__name__)
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -246,7 +244,7 @@ class JournalWriter:
             os.ftruncate(self._fd, self._end)
             _sync([*self._retired, self._fd], self._folder)
         except OSError as error:
-            _LOG.error("journal %s: %s while closing", self._name, error.strerror)
+            log(JOURNAL_FAILED, journal=self._name, doing="closing", error=error.strerror)
             failure = error
         for fd in (*self._retired, self._fd):
             os.close(fd)
@@ -292,7 +290,7 @@ class JournalWriter:
             if written > inside:
                 os.ftruncate(self._fd, kept)
         except OSError as error:
-            _LOG.error("journal %s: %s while taking back a cut write", self._name, error.strerror)
+            log(JOURNAL_FAILED, journal=self._name, doing="undoing a cut write", error=error.strerror)
 
     # Segments
 
@@ -330,13 +328,13 @@ class JournalWriter:
         try:
             fd, end, allocated, keeps_space = self._begin_segment(name)
         except OSError as error:
-            _LOG.error("journal %s: no new segment: %s; going on in the old one", self._name, error.strerror)
+            log(JOURNAL_FAILED, journal=self._name, doing="rotating", error=error.strerror)
             self._rotate_at = self._end + STEP_BYTES
             return
         try:
             os.ftruncate(self._fd, self._end)
         except OSError as error:
-            _LOG.error("journal %s: %s while giving space back", self._name, error.strerror)
+            log(JOURNAL_FAILED, journal=self._name, doing="giving space back", error=error.strerror)
         self._retired.append(self._fd)  # stays locked until it is on the disk
         self._fd, self._end, self._allocated, self._keeps_space = fd, end, allocated, keeps_space
         self._name = name
@@ -373,7 +371,7 @@ class JournalWriter:
         if error is not None:
             # After a failed fsync nobody knows what the disk has; a later success would not tell.
             self._failure = f"the journal's disk failed: {error}"
-            _LOG.error("journal %s: fsync failed: %s", self._name, error)
+            log(JOURNAL_FAILED, journal=self._name, doing="syncing", error=error)
         _release(waiters, error)
         if self._waiters:
             self._flush()

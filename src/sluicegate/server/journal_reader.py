@@ -7,7 +7,6 @@ is left to `server.drain`.
 """
 
 import fcntl
-import logging
 import os
 import zlib
 from pathlib import Path
@@ -17,12 +16,12 @@ import msgspec
 
 from sluicegate.billing.ledger import Record
 from sluicegate.server.journal import FRAME, MAGIC, SUFFIX, Header, SegmentName
+from sluicegate.server.telemetry import JOURNAL_DAMAGED, JOURNAL_TORN, log
 
 READ_BYTES = 256 * 1024
 """Read at a time: about 600 settlements, and some milliseconds of a commit."""
 _SPACE = bytes(8)
 
-_LOG = logging.getLogger(__name__)
 _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
 
@@ -149,8 +148,7 @@ class Segment:
                 # A good checksum over something that is no record: written by another version. Kept, not guessed at.
                 if records:
                     return records, at, 0
-                _LOG.error("journal %s: a record that cannot be read: %s", self.path.name, error)
-                self._quarantine(self.offset, data[:size])
+                self._quarantine(self.offset, data[:size], error=error)
                 return records, size, 0
             at += size
 
@@ -187,7 +185,9 @@ class Segment:
             at = data.find(self._marker, at + 1)
         return None
 
-    def _quarantine(self, offset: int, data: bytes, *, torn: bool = False) -> None:
+    def _quarantine(
+        self, offset: int, data: bytes, *, torn: bool = False, error: Exception | None = None
+    ) -> None:
         """Keep bytes that count for nothing in a file beside the segment, and tell the operator once."""
         bad = self.path.with_name(f"{self.path.name.removesuffix(SUFFIX)}.{offset}.bad")
         try:
@@ -195,16 +195,14 @@ class Segment:
                 file.write(data)
         except FileExistsError:  # found before, by a reader that did not come to the end
             return
-        except OSError as error:
-            _LOG.error("journal %s: damaged bytes could not be kept: %s", self.path.name, error.strerror)
+        except OSError as failure:
+            error = failure
         if torn:
             self.torn_bytes += len(data)
-            _LOG.info("journal %s: its last write was cut, %d bytes at %d", self.path.name, len(data), offset)
         else:
             self.damaged_bytes += len(data)
-            _LOG.error(
-                "journal %s: %d damaged bytes at %d, kept in %s", self.path.name, len(data), offset, bad.name
-            )
+        event = JOURNAL_TORN if torn else JOURNAL_DAMAGED
+        log(event, journal=self.path.name, offset=offset, bytes=len(data), kept_in=bad.name, error=error)
 
 
 def segments(folder: Path) -> list[SegmentName]:

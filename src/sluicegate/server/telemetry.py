@@ -175,6 +175,20 @@ SUPERVISOR_DRAINING = Event("supervisor_draining", logging.INFO)
 SUPERVISOR_STOPPED = Event("supervisor_stopped", logging.INFO)
 JOURNAL_RECOVERED = Event("journal_recovered", logging.WARNING)
 """Requests that a crash interrupted were settled."""
+JOURNAL_FAILED = Event("journal_failed", logging.ERROR)
+"""A worker's journal could not be written, rotated or brought to the disk."""
+JOURNAL_DAMAGED = Event("journal_damaged", logging.ERROR)
+"""Bytes that no record explains, kept in a .bad file."""
+JOURNAL_TORN = Event("journal_torn", logging.INFO)
+"""The last write of a dead worker was cut; nobody had been told of it."""
+JOURNAL_UNDRAINED = Event("journal_undrained", logging.ERROR)
+"""Journals cannot be committed now; tried again every second, told once."""
+JOURNAL_ENDED = Event("journal_ended", logging.WARNING)
+"""A worker left requests open, and they are settled as interrupted."""
+CHARGES_CLAMPED = Event("charges_clamped", logging.ERROR)
+"""Charges passed their balance, against the leases; the rest became shortfall."""
+WORKER_OUTLIVED = Event("worker_outlived", logging.WARNING)
+"""It did not end with its supervisor, and is killed by the next one."""
 WORKER_SERVING = Event("worker_serving", logging.INFO)
 WORKER_LEAVING = Event("worker_leaving", logging.INFO)
 """It was told by a signal to drain; its successor starts."""

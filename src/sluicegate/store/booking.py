@@ -152,6 +152,7 @@ async def book(
     payers = {record.account_id for record in settled}
     prepaid = await _find_prepaid(connection, payers, at)
     balances = await _load_balances(connection, [*SYSTEM_ACCOUNTS, *map(customer, payers)])
+    before = dict(balances)
     rows: list[dict[str, Any]] = []
     entries: list[Entry] = []
     for record in settled:
@@ -182,7 +183,7 @@ async def book(
         await connection.execute(insert(PROVIDER_COSTS), costs)
     if entries:
         await connection.execute(insert(ENTRIES), [msgspec.structs.asdict(entry) for entry in entries])
-        await _save_balances(connection, balances)
+        await _save_balances(connection, dict(balances.items() - before.items()))
 
 
 async def _leave_out_booked(
@@ -266,9 +267,9 @@ async def _load_balances(connection: AsyncConnection, accounts: Sequence[str]) -
 
 
 async def _save_balances(connection: AsyncConnection, balances: dict[str, int]) -> None:
-    await connection.execute(
-        _SET_BALANCE, [{"which": account, "nano": nano} for account, nano in balances.items()]
-    )
+    if balances:
+        changes = [{"which": account, "nano": nano} for account, nano in balances.items()]
+        await connection.execute(_SET_BALANCE, changes)
 
 
 # Verification
