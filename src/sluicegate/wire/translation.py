@@ -73,6 +73,8 @@ class Asked(msgspec.Struct, kw_only=True):
     usage_shown: bool = True
     """The client gets usage where its format makes it optional."""
     continuous_usage: bool = False
+    array: bool = False
+    """Gemini without `alt=sse`: the client gets a JSON array, written as it grows."""
     legacy_functions: bool = False
     echo: str = ""
     """Legacy completions: the prompt, which the answer repeats."""
@@ -238,6 +240,11 @@ class PassedAnswer(Protocol):
         ...
 
 
+def no_tool_names(request: Request) -> dict[str, str]:
+    """Say that a format takes every name as it is."""
+    return {}
+
+
 class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one format offers; the table of them is `wire.codecs`."""
 
@@ -262,3 +269,6 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     error_event: Callable[[SluicegateError, str], bytes]
     """The terminal error event as the very first one of a stream."""
     keepalive: bytes
+    """What breaks a long silence, between events."""
+    tool_names: Callable[[Request], dict[str, str]] = no_tool_names
+    """Of a provider's format: names that `encode_request` has to change, as sent, to the client's."""
