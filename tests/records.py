@@ -42,7 +42,9 @@ def make_row(
     )
 
 
-def reserved(request_id: str, amount: int = 1000, *, account: str = "dev", on_crash: str = "none") -> Reserved:
+def reserved(
+    request_id: str, amount: int = 1000, *, account: str = "dev", on_crash: str = "none"
+) -> Reserved:
     """What is journalled before a provider is called."""
     return Reserved(
         request_id=request_id,

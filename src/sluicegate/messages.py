@@ -12,7 +12,14 @@ Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
 FinishReason = Literal[
-    "stop", "stop_sequence", "length", "context_full", "tool_calls", "function_call", "content_filter", "paused"
+    "stop",
+    "stop_sequence",
+    "length",
+    "context_full",
+    "tool_calls",
+    "function_call",
+    "content_filter",
+    "paused",
 ]
 """Why an answer ended, as the translation matrix names it; content_filter is its `blocked`. A reason nobody knows
 becomes the nearest safe one."""

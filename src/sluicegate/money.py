@@ -11,7 +11,9 @@ TOKENS_PER_RATE = 1_000_000
 MAX_NANO = 2**63 - 1
 """The largest amount a store can hold; about 9.2 billion USD."""
 
-_DECIMAL = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?|([+-]?)\.(\d+)(?:[eE]([+-]?\d{1,3}))?", re.ASCII)
+_DECIMAL = re.compile(
+    r"([+-]?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?|([+-]?)\.(\d+)(?:[eE]([+-]?\d{1,3}))?", re.ASCII
+)
 
 
 def parse_usd(text: str) -> int:

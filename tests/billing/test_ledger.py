@@ -86,7 +86,12 @@ def test_nonsense_never_leaves_the_books(cost: int, shortfall: int, balance: int
 def test_a_lost_attempt_is_the_operators_cost() -> None:
     entry = provider_cost(lost_attempt("r1", 2, 55))
     assert entry is not None
-    assert (entry.debit, entry.credit, entry.amount_nano, entry.attempt) == ("provider_cost", "funding", 55, 2)
+    assert (entry.debit, entry.credit, entry.amount_nano, entry.attempt) == (
+        "provider_cost",
+        "funding",
+        55,
+        2,
+    )
     assert provider_cost(lost_attempt("r1", 2, None)) is None
 
 
@@ -98,7 +103,9 @@ def test_a_lost_attempt_is_the_operators_cost() -> None:
         (5, "refund", "revenue", "customer:dev"),
     ],
 )
-def test_money_by_hand_passes_between_customer_and_world(amount: int, kind: str, debit: str, credit: str) -> None:
+def test_money_by_hand_passes_between_customer_and_world(
+    amount: int, kind: str, debit: str, credit: str
+) -> None:
     entry = deposit("dev", amount, reference="x", kind=kind, at=5.0)  # type: ignore[arg-type]
     assert (entry.debit, entry.credit, entry.amount_nano) == (debit, credit, 5)
 
@@ -106,7 +113,13 @@ def test_money_by_hand_passes_between_customer_and_world(amount: int, kind: str,
 def test_a_reservation_is_pending_until_it_is_settled() -> None:
     assert pending_after(reserved("r1", 100), extended("r1", 50)).amount_nano == 150
     reservations = Reservations()
-    for record in (reserved("r1"), reserved("r2"), settled("r1", 5), settled("unknown", 5), lost_attempt("r2")):
+    for record in (
+        reserved("r1"),
+        reserved("r2"),
+        settled("r1", 5),
+        settled("unknown", 5),
+        lost_attempt("r2"),
+    ):
         reservations.apply(record)
     assert [pending.request_id for pending in reservations] == ["r2"]
     assert len(reservations) == 1

@@ -44,12 +44,24 @@ BAD_BODIES: dict[str, tuple[bytes, int, str | None]] = {
     ),
     "10,000 deep": (deep(10_000), 400, None),
     "a raw NUL": (b'{"model":"m","messages":[{"role":"user","content":"a\x00b"}]}', 400, None),
-    "a raw NUL nobody reads": (b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\x00"}', 400, None),
+    "a raw NUL nobody reads": (
+        b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\x00"}',
+        400,
+        None,
+    ),
     "not UTF-8": (b'{"model":"m","messages":[{"role":"user","content":"\xff\xfe"}]}', 400, None),
-    "not UTF-8 nobody reads": (b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\xc3"}', 400, None),
+    "not UTF-8 nobody reads": (
+        b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\xc3"}',
+        400,
+        None,
+    ),
     "half a surrogate pair": (b'{"model":"m","messages":[{"role":"user","content":"\\ud83d"}]}', 400, None),
     "the low half first": (b'{"model":"m","messages":[{"role":"user","content":"\\ude00"}]}', 400, None),
-    "half a pair nobody reads": (b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\\ud83dx"}', 400, None),
+    "half a pair nobody reads": (
+        b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":"\\ud83dx"}',
+        400,
+        None,
+    ),
     "no model": (json.dumps({"messages": USER}).encode(), 400, "model"),
     "model null": (body(model=None), 400, "model"),
     "model a number": (body(model=5), 400, "model"),
@@ -61,7 +73,7 @@ BAD_BODIES: dict[str, tuple[bytes, int, str | None]] = {
     "messages a string": (body(messages="hi"), 400, "messages"),
     "messages empty": (body(messages=[]), 400, "messages"),
     "a message that is a string": (body(messages=["hi"]), 400, "messages[...]"),
-    "a message without a role": (body(messages=[{"content": "hi"}]), 400, "messages[...]"),
+    "a message without a role": (body(messages=[{"content": "hi"}]), 400, "messages[...].role"),
     "a role that is a number": (body(messages=[{"role": 1, "content": "hi"}]), 400, "messages[...].role"),
     "stream a string": (body(stream="true"), 400, "stream"),
     "stream a number": (body(stream=1), 400, "stream"),
@@ -117,11 +129,15 @@ async def test_an_escaped_nul_passes(gate_inprocess: InProcessGate, simulator: S
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
-async def test_a_body_of_40_mib_is_refused(gate_inprocess: InProcessGate, client: Connect, declared: bool) -> None:
+async def test_a_body_of_40_mib_is_refused(
+    gate_inprocess: InProcessGate, client: Connect, declared: bool
+) -> None:
     """The answer arrives although the client is still sending."""
     connection = await client(gate_inprocess.url)
     framing = f"content-length: {BIG_BYTES}" if declared else "transfer-encoding: chunked"
-    connection.send(f"POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n{framing}\r\n\r\n".encode())
+    connection.send(
+        f"POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n{framing}\r\n\r\n".encode()
+    )
 
     async def send() -> None:
         piece = b"x" * 65536 if declared else b"10000\r\n" + b"x" * 65536 + b"\r\n"
@@ -139,7 +155,13 @@ async def test_a_body_of_40_mib_is_refused(gate_inprocess: InProcessGate, client
 
 @pytest.mark.parametrize(
     ("credential", "status"),
-    [(None, 401), ("x", 401), ("sg-unknown-key-0123456789", 401), ("sg-" + "k" * 300, 401), ("\xe9" * 20, 401)],
+    [
+        (None, 401),
+        ("x", 401),
+        ("sg-unknown-key-0123456789", 401),
+        ("sg-" + "k" * 300, 401),
+        ("\xe9" * 20, 401),
+    ],
 )
 async def test_a_bad_key_is_refused(
     gate_inprocess: InProcessGate, simulator: Simulator, credential: str | None, status: int
@@ -148,7 +170,9 @@ async def test_a_bad_key_is_refused(
     assert not simulator.requests
 
 
-async def test_a_stranger_is_told_before_the_body_has_come(gate_inprocess: InProcessGate, client: Connect) -> None:
+async def test_a_stranger_is_told_before_the_body_has_come(
+    gate_inprocess: InProcessGate, client: Connect
+) -> None:
     connection = await client(gate_inprocess.url)
     connection.send(
         f"POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sg-unknown-key-0123456789\r\n"
@@ -170,13 +194,19 @@ async def test_b112_a_key_is_taken_wherever_it_stands(gate_inprocess: InProcessG
 
 async def test_b112_of_two_keys_ours_counts(gate_inprocess: InProcessGate) -> None:
     other = {"x-api-key": "some-other-credential-123456"}
-    assert (await ask(gate_inprocess.url, PATH, chat("m", stream=False), key=KEY, headers=other)).status == 200
+    assert (
+        await ask(gate_inprocess.url, PATH, chat("m", stream=False), key=KEY, headers=other)
+    ).status == 200
     same = {"x-api-key": KEY}
     assert (await ask(gate_inprocess.url, PATH, chat("m", stream=False), key=KEY, headers=same)).status == 200
-    check_error(await ask(gate_inprocess.url, PATH, chat("m"), key="sg-nobody-knows-this", headers=other), 401)
+    check_error(
+        await ask(gate_inprocess.url, PATH, chat("m"), key="sg-nobody-knows-this", headers=other), 401
+    )
 
 
-async def test_b112_two_keys_of_ours_are_refused(start_inprocess: StartInProcess, simulator: Simulator) -> None:
+async def test_b112_two_keys_of_ours_are_refused(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
     second = "sg-second-key-0123456789abc"
     keys = [{"name": "a", "key": KEY, "balance_usd": 1}, {"name": "b", "key": second, "balance_usd": 1}]
     gate = await start_inprocess(make_config(simulator, keys=keys))
@@ -210,7 +240,9 @@ async def test_compressed_bodies_are_refused(gate_inprocess: InProcessGate) -> N
     )
 
 
-async def test_a_request_cut_in_the_middle_leaves_nothing(gate_inprocess: InProcessGate, client: Connect) -> None:
+async def test_a_request_cut_in_the_middle_leaves_nothing(
+    gate_inprocess: InProcessGate, client: Connect
+) -> None:
     for cut in (b"POS", b"POST /v1/chat/completions HTTP/1.1\r\nhost:", b'{"model":'):
         connection = await client(gate_inprocess.url)
         if cut.startswith(b"{"):
@@ -228,7 +260,9 @@ async def test_a_key_without_credit_is_refused_before_anything_is_sent(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
     """B4: low balance."""
-    gate = await start_inprocess(make_config(simulator, keys=[{"name": "poor", "key": KEY, "balance_usd": 0}]))
+    gate = await start_inprocess(
+        make_config(simulator, keys=[{"name": "poor", "key": KEY, "balance_usd": 0}])
+    )
     response = await ask(gate.url, PATH, chat("m"), key=KEY)
     check_error(response, 402)
     assert response.header("x-should-retry") == "false"
@@ -236,7 +270,9 @@ async def test_a_key_without_credit_is_refused_before_anything_is_sent(
     assert not simulator.requests
 
 
-async def test_a_model_that_the_key_may_not_use(start_inprocess: StartInProcess, simulator: Simulator) -> None:
+async def test_a_model_that_the_key_may_not_use(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
     keys = [{"name": "narrow", "key": KEY, "balance_usd": 1, "models": ["other-*"]}]
     gate = await start_inprocess(make_config(simulator, keys=keys))
     check_error(await ask(gate.url, PATH, chat("m"), key=KEY), 403, "model")

@@ -52,9 +52,15 @@ async def leave(connection: Client, how: str) -> None:
 
 async def until_begun(connection: Client, simulator: Simulator, phase: str) -> None:
     """Wait until the answer stands where the phase says."""
-    await simulator.wait_for(lambda: len(simulator.requests) > 0 and simulator.requests[-1].body_at is not None)
+    await simulator.wait_for(
+        lambda: len(simulator.requests) > 0 and simulator.requests[-1].body_at is not None
+    )
     if phase in ("in reasoning", "in text", "after the finish"):
-        wanted = {"in reasoning": b" four", "in text": b" four", "after the finish": b'"finish_reason":"stop"'}[phase]
+        wanted = {
+            "in reasoning": b" four",
+            "in text": b" four",
+            "after the finish": b'"finish_reason":"stop"',
+        }[phase]
         await connection.until_bytes(wanted)
     elif phase == "in tool arguments":
         await connection.until_bytes(b'"arguments":"}"')
@@ -129,7 +135,9 @@ async def test_policy_drain_bills_what_the_provider_counts(
 async def test_policy_drain_ends_at_its_cap(
     start_inprocess: StartInProcess, simulator: Simulator, client: Connect
 ) -> None:
-    gate = await start_inprocess(make_config(simulator, billing={"on_disconnect": "drain", "drain_cap": "1s"}))
+    gate = await start_inprocess(
+        make_config(simulator, billing={"on_disconnect": "drain", "drain_cap": "1s"})
+    )
     simulator.push(PHASES["in text"])
     connection = await client(gate.url)
     connection.send(request_bytes(PATH, chat("m"), key=KEY))

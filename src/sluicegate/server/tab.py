@@ -124,7 +124,9 @@ class Tab:
         """
         if not self.prepaid or self.settled:
             return
-        amount = self.price_of(0, output_tokens) - self.price_of(0, 0)  # what a request costs by itself is held
+        amount = self.price_of(0, output_tokens) - self.price_of(
+            0, 0
+        )  # what a request costs by itself is held
         account_id = self._key.account_id
         if not self._till.credit.try_reserve(account_id, amount):
             await self._till.credit.reserve(account_id, amount)
