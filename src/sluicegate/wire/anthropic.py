@@ -7,7 +7,7 @@ from sluicegate.wire.anthropic_passed_answer import AnthropicAnswer
 from sluicegate.wire.anthropic_passed_request import AnthropicRequest
 from sluicegate.wire.anthropic_passing import AnthropicStream
 from sluicegate.wire.anthropic_request_decoder import decode_request
-from sluicegate.wire.anthropic_request_encoder import encode_request
+from sluicegate.wire.anthropic_request_encoder import encode_request, tool_names
 from sluicegate.wire.translation import Codec
 
 
@@ -38,4 +38,5 @@ CODEC = Codec(
     encode_error=encode_error,
     error_event=error_event,
     keepalive=PING,
+    tool_names=tool_names,
 )

@@ -26,6 +26,7 @@ from sluicegate.wire.anthropic_folding import fold
 from sluicegate.wire.anthropic_stop import write_stop_reason
 from sluicegate.wire.anthropic_usage import write_usage
 from sluicegate.wire.envelope import seal
+from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.sse import frame_named
 from sluicegate.wire.translated import TranslatedStream
@@ -115,9 +116,9 @@ class AnthropicStreamEncoder:
         """Return the framed events for one content event; may be empty."""
         kind = type(event)
         if kind is TextDelta and self._open == "text" and not self._cited:
-            return self._delta_head + _quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
+            return self._delta_head + quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
         if kind is ReasoningDelta and self._open == "thinking":
-            return self._delta_head + _quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
+            return self._delta_head + quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
         if self._must_wait(event):
             self._waiting.append(event)
             return b""
@@ -173,7 +174,7 @@ class AnthropicStreamEncoder:
         if not text:
             return b""
         opening = b"" if self._open == kind else self._open_block(kind, _STARTS[kind])
-        return opening + self._delta_head + _quote(text) + _DELTA_TAIL
+        return opening + self._delta_head + quote(text) + _DELTA_TAIL
 
     def _open_block(self, kind: str, block: bytes) -> bytes:
         """Close the open block and start another one, which gets deltas of its own kind."""
@@ -198,7 +199,7 @@ class AnthropicStreamEncoder:
         if self._call is not None:
             if not self._call.streams:
                 text = self._call.wrapped()
-                last = self._delta_head + _quote(text) + _DELTA_TAIL if text else b""
+                last = self._delta_head + quote(text) + _DELTA_TAIL if text else b""
             self._call = None
         self._open = None
         self._cited = False
@@ -212,7 +213,7 @@ class AnthropicStreamEncoder:
         call.id = call.id or f"toolu_{self._asked.id}_{start.index}"
         self._call_ids[start.index] = call.id
         name = self._asked.tool_names.get(call.name, call.name)
-        block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (_quote(call.id), _quote(name))
+        block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (quote(call.id), quote(name))
         opening = self._open_block("tool_use", block)
         self._call = call
         return opening
@@ -223,14 +224,14 @@ class AnthropicStreamEncoder:
             return b""  # white space behind arguments that were whole
         if call.streams:
             call.parts.append(delta.arguments)
-            return self._delta_head + _quote(delta.arguments) + _DELTA_TAIL
+            return self._delta_head + quote(delta.arguments) + _DELTA_TAIL
         call.parts.append(delta.arguments)
         text = "".join(call.parts)
         if call.custom or not text.lstrip().startswith("{"):
             return b""
         call.streams = True
         call.parts = [text]
-        return self._delta_head + _quote(text) + _DELTA_TAIL
+        return self._delta_head + quote(text) + _DELTA_TAIL
 
     def _end_call(self, index: int) -> bytes:
         call = self._call
@@ -260,13 +261,13 @@ class AnthropicStreamEncoder:
             b'{"type":"content_block_delta","index":%d,"delta":{"type":"signature_delta","signature":%b}}'
             % (
                 self._next_index - 1,
-                _quote(value),
+                quote(value),
             )
         )
         return opening + frame_named(b"content_block_delta", delta) + self._close()
 
     def _redacted(self, value: str) -> bytes:
-        block = b'{"type":"redacted_thinking","data":%b}' % _quote(value)
+        block = b'{"type":"redacted_thinking","data":%b}' % quote(value)
         return self._open_block("redacted_thinking", block) + self._close()
 
     def _cite(self, citation: Citation) -> bytes:
@@ -336,14 +337,6 @@ _DELTAS = {
     "thinking": b'{"type":"thinking_delta","thinking":',
     "tool_use": b'{"type":"input_json_delta","partial_json":',
 }
-
-
-def _quote(text: str) -> bytes:
-    """Return a JSON string; half a character becomes U+FFFD."""
-    try:
-        return _encode(text)
-    except UnicodeEncodeError:
-        return _encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 class _WholeAnswer:

@@ -5,6 +5,7 @@ trace of a search is left out and named, anything else is refused. Source: wire 
 "Content blocks in requests" and "Message rules".
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -50,6 +51,7 @@ _VENDOR_BLOCKS = frozenset(
     }
 )
 NO_RESULT = "[no result]"
+_PLACE = re.compile(r"`\$(\[\d+\])`")
 _decode_objects = msgspec.json.Decoder(list[Object]).decode
 _decode_object = msgspec.json.Decoder(Object).decode
 
@@ -101,8 +103,13 @@ def objects_of(raw: msgspec.Raw, path: str) -> list[Object]:
     """Return a member that has to be an array of objects."""
     try:
         return _decode_objects(raw)
+    except msgspec.ValidationError as error:
+        place = _PLACE.search(str(error))
+        if place is not None:
+            raise bad_field(path + place[1], "Input should be an object") from None
     except (msgspec.DecodeError, RecursionError):
-        raise bad_field(path, "Input should be an array of objects") from None
+        pass
+    raise bad_field(path, "Input should be an array of objects")
 
 
 def cache_mark(fields: Object, path: str) -> CacheMark | None:
@@ -374,9 +381,11 @@ class ContentReader:
         is_error = value_of(block["is_error"], f"{path}.is_error") if "is_error" in block else False
         if is_error not in (True, False, None):
             raise bad_field(f"{path}.is_error", "Input should be a boolean")
-        return ToolResult(
+        result = ToolResult(
             call_id=call_id, parts=parts, is_error=bool(is_error), cache=cache_mark(block, path)
         )
+        self._result_paths[id(result)] = path
+        return result
 
 
 def is_null(raw: msgspec.Raw) -> bool:

@@ -7,7 +7,8 @@ translation matrix says. The conversation itself is read in `anthropic_content_d
 
 from typing import Any
 
-from sluicegate.errors import BadRequest, DecodeError
+import msgspec
+
 from sluicegate.messages import (
     Message,
     ReasoningControl,
@@ -16,7 +17,6 @@ from sluicegate.messages import (
     Tool,
     ToolChoice,
 )
-from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_content_decoder import (
     ContentReader,
     Object,
@@ -28,6 +28,7 @@ from sluicegate.wire.anthropic_content_decoder import (
     text_of,
     value_of,
 )
+from sluicegate.wire.openai_chat_request import read_members
 from sluicegate.wire.translation import Notes, bad_field
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -71,10 +72,7 @@ def decode_request(
         path_model: of no matter here: the body names the model.
         counting: it only asks for its tokens, and so needs no limit.
     """
-    try:
-        top = json_edit.decode_top(body, "messages")
-    except DecodeError as error:
-        raise BadRequest(f"The request body is not valid: {error.message}.") from None
+    top = {member.key: msgspec.Raw(body[member.start : member.end]) for member in read_members(body)}
     return _RequestReader(top, notes, counting=counting).read()
 
 

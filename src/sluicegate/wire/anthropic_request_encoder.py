@@ -117,7 +117,7 @@ class _RequestWriter:
             if temperature > most:
                 notes.warn("temperature", f"cut to {most:g}")
             sampling["temperature"] = min(temperature, most)
-        if (top_p is not None and not self._can.temperature) or (top_p is not None and "temperature" in sampling):
+        if top_p is not None and (sampling or not self._can.temperature):
             self._leave_out("top_p", is_default=top_p == 1)
         elif top_p is not None:
             sampling["top_p"] = top_p

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+_encode = msgspec.json.Encoder().encode
 _TOKEN = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++', re.DOTALL)
 
 
@@ -19,3 +20,11 @@ def _token(match: re.Match[bytes]) -> bytes:
     return (
         msgspec.json.encode(msgspec.json.decode(string)) if b"\\u" in string or b"\\/" in string else string
     )
+
+
+def quote(text: str) -> bytes:
+    """Return a JSON string in UTF-8; half a character, which that has no bytes for, becomes U+FFFD."""
+    try:
+        return _encode(text)
+    except UnicodeEncodeError:
+        return _encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
