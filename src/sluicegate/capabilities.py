@@ -56,3 +56,13 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Usage quirk: the output count leaves reasoning out although the format includes it."""
     clean_schemas: bool = False
     """JSON Schema keywords outside the common subset are refused, and have to be moved into descriptions."""
+    call_ids: bool = True
+    """Gemini: takes ids on function calls and results; else they find each other by name and order."""
+    signed_calls: bool = False
+    """Gemini 3 and later: refuses calls of the current turn without the signature that they came with."""
+    json_with_tools: bool = True
+    """Gemini: a JSON answer and functions may be asked for together."""
+    xhigh_effort: bool = False
+    """Gemini: takes the thinking level XHIGH."""
+    media_resolution: bool = False
+    """Gemini: takes a resolution for each picture."""

@@ -1,0 +1,252 @@
+"""One response object of Gemini, read: a piece of a stream, or a whole answer; and streams of them cut into pieces.
+
+Only what metering and translation look at is decoded. A provider's stream is read as events, as a JSON array that
+grows (proxies drop `alt=sse`), and as bare objects between events, which is how some tell an error. Source: wire
+formats page `gemini.md`, "Reading an upstream of this format".
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sluicegate.errors import DecodeError
+from sluicegate.messages import StreamError
+from sluicegate.wire import json_edit
+from sluicegate.wire.half_characters import HalfCharacters
+from sluicegate.wire.json_elements import ElementReader
+from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader
+from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
+
+FORMAT = "gemini"
+_NULL = msgspec.Raw(b"null")
+_BARE_OBJECT = re.compile(rb"[\r\n](?=[\[{])")
+"""A line that begins so is no line of an event stream."""
+_BEFORE_JSON = b"\xef\xbb\xbf \t\r\n"
+
+
+class FunctionCall(msgspec.Struct, gc=False):
+    """A call, whole."""
+
+    name: str | None = None
+    id: str | None = None
+    args: msgspec.Raw = _NULL
+    partialArgs: msgspec.Raw = _NULL
+
+
+class Blob(msgspec.Struct, gc=False):
+    """Media inside the answer."""
+
+    mimeType: str | None = None
+    data: str | None = None
+
+
+class Code(msgspec.Struct, gc=False):
+    """Code that the model ran, or what came of it."""
+
+    language: str | None = None
+    code: str | None = None
+    output: str | None = None
+
+
+class Part(msgspec.Struct, gc=False):
+    """A piece of content; nothing forbids several kinds in one."""
+
+    text: str | None = None
+    thought: bool | None = None
+    thoughtSignature: str | None = None
+    functionCall: FunctionCall | None = None
+    inlineData: Blob | None = None
+    executableCode: Code | None = None
+    codeExecutionResult: Code | None = None
+
+
+class Content(msgspec.Struct, gc=False):
+    """What a candidate says."""
+
+    parts: list[Part] | None = None
+    role: Any = None
+
+
+class Candidate(msgspec.Struct, gc=False):
+    """One of the answers, or a piece of it."""
+
+    content: Content | None = None
+    finishReason: str | None = None
+    finishMessage: Any = None
+    index: Any = None
+    groundingMetadata: msgspec.Raw = _NULL
+    citationMetadata: msgspec.Raw = _NULL
+    logprobsResult: msgspec.Raw = _NULL
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """A response object."""
+
+    candidates: list[Candidate] | None = None
+    usageMetadata: msgspec.Raw = _NULL
+    promptFeedback: msgspec.Raw = _NULL
+    responseId: Any = None
+    modelVersion: Any = None
+    error: msgspec.Raw | UnsetType = UNSET
+
+    def failure(self) -> StreamError | None:
+        """Return the error that stands in this place, or None."""
+        if self.error is UNSET or is_nothing(bytes(self.error)):
+            return None
+        return read_stream_error(bytes(self.error))
+
+    def only_text(self) -> Part | None:
+        """Return the piece of text, or of a thought, that is all there is to this object beside usage; else None."""
+        if self.candidates is None or len(self.candidates) != 1 or bytes(self.promptFeedback) != b"null":
+            return None
+        candidate = self.candidates[0]
+        parts = candidate.content.parts if candidate.content is not None else None
+        if parts is None or len(parts) != 1 or candidate.finishReason is not None:
+            return None
+        if any(
+            bytes(raw) != b"null"
+            for raw in (candidate.groundingMetadata, candidate.citationMetadata, candidate.logprobsResult)
+        ):
+            return None
+        part = parts[0]
+        return part if part.text and part == Part(text=part.text, thought=part.thought) else None
+
+    def block_reason(self) -> str | None:
+        """Return why the prompt was refused, or None."""
+        raw = bytes(self.promptFeedback)
+        if not raw.startswith(b"{"):
+            return None
+        try:
+            reason = _decode_feedback(raw).blockReason
+        except _BROKEN:
+            return None
+        return reason if isinstance(reason, str) and reason not in ("", "BLOCK_REASON_UNSPECIFIED") else None
+
+
+class _Feedback(msgspec.Struct, gc=False):
+    blockReason: Any = None
+
+
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
+_decode_feedback = msgspec.json.Decoder(_Feedback).decode
+_BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+def decode_chunk(payload: bytes) -> Chunk:
+    """Decode a response object whose characters are whole.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    try:
+        return _decode_chunk(payload)
+    except _BROKEN:
+        raise DecodeError(FORMAT, None, "an event is not a response object") from None
+
+
+def whole_characters(body: bytes) -> bytes:
+    """Return JSON text with neither broken UTF-8 nor halves of surrogate pairs."""
+    if not body.isascii():
+        body = body.decode(errors="replace").encode()
+    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
+
+
+def split_objects(body: bytes) -> list[bytes]:
+    """Return the objects that a body holds: one, or those of an array; what is no object is left out.
+
+    Raises:
+        DecodeError: there is none, or the last is cut.
+    """
+    reader = ElementReader(len(body))
+    found = reader.feed(body)
+    if not found or reader.inside:
+        raise DecodeError(FORMAT, None, "the answer is not a response object")
+    return found
+
+
+class ChunkReader:
+    """Cuts a provider's stream into response objects whose characters are whole."""
+
+    __slots__ = ("_begun", "_elements", "_halves", "_max", "_reader")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._reader = EventReader(max_event_bytes)
+        self._halves = HalfCharacters()
+        self._elements: ElementReader | None = None
+        """Set once the stream has turned out to be bare JSON."""
+        self._begun = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether the bytes so far ended exactly at an event's end, and no event waits for the next."""
+        return self._elements is None and self._reader.clean and self._halves.waiting is None
+
+    @property
+    def repaired(self) -> bool:
+        """Whether something in the framing or in the characters was put right."""
+        return self._halves.repaired or self._elements is not None
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, Chunk]]:
+        """Take the next bytes and yield each object, on one line, and what it says.
+
+        Raises:
+            DecodeError: an event is no response object, or too long.
+        """
+        if self._elements is None:
+            if not self._begun:
+                data = data.lstrip(_BEFORE_JSON)
+                if not data:
+                    return
+                if data[:1] in b"{[":
+                    self._elements = ElementReader(self._max)
+                self._begun = True
+            elif self.clean and data.lstrip()[:1] in (b"{", b"["):
+                self._elements = ElementReader(self._max)
+        if self._elements is None:
+            bare = _BARE_OBJECT.search(data)
+            end = len(data) if bare is None else bare.end()
+            for _, payload in self._reader.feed(data[:end]):
+                yield from self._take(payload)
+            if bare is None:
+                return
+            self._elements = ElementReader(self._max)
+            data = data[end:]
+        for payload in self._elements.feed(data):
+            yield from self._take(payload)
+
+    def finish(self) -> Iterator[tuple[bytes, Chunk]]:
+        """Take the end of the body.
+
+        Raises:
+            DecodeError: the body ended inside an event.
+        """
+        if self._elements is not None:
+            if self._elements.inside:
+                raise DecodeError(FORMAT, None, "the stream ended inside an event")
+        else:
+            for _, payload in self._reader.finish():
+                yield from self._take(payload)
+        for payload in self._halves.give_up():
+            yield payload, decode_chunk(payload)
+
+    def _take(self, payload: bytes) -> Iterator[tuple[bytes, Chunk]]:
+        payload = payload.strip()
+        if payload.startswith(b"["):
+            if payload == b"[DONE]":
+                return
+            for element in split_objects(payload):
+                yield from self._take(element)
+            return
+        if not payload.startswith(b"{"):
+            raise DecodeError(FORMAT, None, "an event is not a JSON object")
+        if b"\n" in payload or b"\r" in payload:  # white space of JSON that came on several lines
+            payload = payload.replace(b"\r", b" ").replace(b"\n", b" ")
+        if self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+            yield payload, decode_chunk(payload)
+            return
+        for whole in self._halves.mend(payload):
+            yield whole, decode_chunk(whole)
