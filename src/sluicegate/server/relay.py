@@ -430,7 +430,7 @@ class StreamRelay(Relay):
         else:
             if codec.held:
                 codec.flush()
-                if self._finish_held_at == _NEVER:
+                if self._finish_held_at == _NEVER or codec.out:  # held anew behind what is going out
                     self._finish_held_at = self._loop.time()
                     self.due_at = self._finish_held_at + self._hold_s()
                     self._deadlines.add_short(self)
