@@ -997,3 +997,37 @@ def test_what_the_format_can_say_goes_round() -> None:
     )
     told = json.loads(CODEC.encode_request(read(raw)[0], "m", Capabilities(), Notes("strict")))
     assert told == json.loads(raw)
+
+
+def test_b141_a_conversation_that_another_vendor_began_goes_on_without_its_state() -> None:
+    google = seal(Opaque(vendor="google", kind="signature", value="Q0hB"))
+    own = seal(Opaque(vendor="anthropic", kind="signature", value="SG"))
+    raw = body(
+        HI,
+        assistant(
+            {"type": "thinking", "thinking": "unsigned", "signature": ""},
+            {"type": "thinking", "thinking": "own", "signature": "SG"},
+            {"type": "redacted_thinking", "data": google},
+            call(input={"data": google, "signature": ""}),
+            {"type": "redacted_thinking", "data": google},
+        ),
+        user(result()),
+        assistant({"type": "redacted_thinking", "data": google}),
+        user(said(google)),
+        assistant({"type": "thinking", "thinking": "sealed own", "signature": own}, said("x")),
+        HI,
+    )
+    told = json.loads(AnthropicRequest(raw).upstream_body("up", ask_usage=False))
+    assert told["messages"] == [
+        HI,
+        assistant(
+            {"type": "thinking", "thinking": "own", "signature": "SG"},
+            call(input={"data": google, "signature": ""}),
+        ),
+        user(result()),
+        user(said(google)),
+        assistant({"type": "thinking", "thinking": "sealed own", "signature": "SG"}, said("x")),
+        HI,
+    ]
+    untouched = body(HI, assistant(said('"gw1.')), HI, model="up")
+    assert AnthropicRequest(untouched).upstream_body("up", ask_usage=False) == untouched

@@ -12,6 +12,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
+from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
 from sluicegate.wire.openai_chat_request import estimate_input, read_members
 
 _ROLES = frozenset({"user", "assistant", "system"})
@@ -100,7 +101,9 @@ class AnthropicRequest:
         wanted = {"model": json_edit.dumps(model)}
         if max_output_tokens is not None:
             wanted["max_tokens"] = b"%d" % max_output_tokens
-        return json_edit.splice(self.body, json_edit.edits(self.body, self._all_members, wanted, set(drop)))
+        edits = json_edit.edits(self.body, self._all_members, wanted, set(drop))
+        edits += foreign_state_edits(self.body, self._members["messages"].start)
+        return json_edit.splice(self.body, edits)
 
     def _value(self, key: str, kind: type, called: str) -> Any:
         raw = self.value(key)
