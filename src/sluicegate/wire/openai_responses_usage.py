@@ -1,0 +1,87 @@
+"""Usage as Responses spells it, read and written: inclusive, like ours. Source: wire formats page `usage.md`."""
+
+from typing import Any
+
+import msgspec
+
+from sluicegate.capabilities import Capabilities
+from sluicegate.messages import Usage
+from sluicegate.wire import json_edit
+from sluicegate.wire.openai_responses_event import Response
+from sluicegate.wire.openai_usage import count, with_members
+
+
+def read_usage(response: Response, can: Capabilities | None = None) -> Usage | None:
+    """Read what a response says of usage; None where it holds no count that can be used.
+
+    Args:
+        can: tells where the provider's counts leave out what the format includes.
+    """
+    value = _object(response.usage)
+    into, out = count(value.get("input_tokens")), count(value.get("output_tokens"))
+    if into is None and out is None:
+        return None
+    read = _details(value.get("input_tokens_details"))
+    written = _details(value.get("output_tokens_details"))
+    searches = _details(_object(response.tool_usage).get("web_search"))
+    usage = Usage(
+        input_tokens=into,
+        cache_read_tokens=count(read.get("cached_tokens")),
+        cache_write_tokens=count(read.get("cache_write_tokens")),
+        input_audio_tokens=count(read.get("audio_tokens")),
+        input_image_tokens=count(read.get("image_tokens")),
+        output_tokens=out,
+        reasoning_tokens=count(written.get("reasoning_tokens")),
+        output_audio_tokens=count(written.get("audio_tokens")),
+        web_searches=count(searches.get("num_requests")),
+        service_tier=response.service_tier if isinstance(response.service_tier, str) else None,
+    )
+    if can is not None and can.prompt_excludes_cache and usage.input_tokens is not None:
+        usage.input_tokens += (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if can is not None and can.output_excludes_reasoning and usage.output_tokens is not None:
+        usage.output_tokens += usage.reasoning_tokens or 0
+    return usage
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return _details(msgspec.json.decode(raw))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+
+
+def _details(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def write_usage(usage: Usage) -> bytes:
+    """Write a usage object; the details that typed clients need are always there."""
+    into, out = usage.input_tokens or 0, usage.output_tokens or 0
+    return (
+        b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},'
+        b'"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}'
+        % (
+            into,
+            usage.cache_read_tokens or 0,
+            usage.cache_write_tokens or 0,
+            out,
+            usage.reasoning_tokens or 0,
+            into + out,
+        )
+    )
+
+
+def settled_usage(reported: bytes, usage: Usage, members: bytes) -> bytes:
+    """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
+
+    Args:
+        reported: what the provider sent in this place; anything but an object is none.
+        usage: as it was settled.
+        members: ready JSON members (the cost) that join it.
+    """
+    if not reported.startswith(b"{"):
+        return with_members(write_usage(usage), members)
+    into, out = usage.input_tokens or 0, usage.output_tokens or 0
+    totals = {"input_tokens": into, "output_tokens": out, "total_tokens": into + out}
+    edited = json_edit.changed(reported, {name: b"%d" % tokens for name, tokens in totals.items()})
+    return with_members(edited, members)
