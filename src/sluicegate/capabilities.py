@@ -46,6 +46,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     """The most it accepts; larger limits are clamped."""
     max_stop_sequences: int = 4
+    reasoning_in_history: bool = False
+    """Chat: assistant turns carry their thoughts back as `reasoning_content`, which some servers demand between tool
+    calls and others refuse."""
     prefill: bool = True
     """A trailing assistant turn is continued."""
     prompt_cache: bool = False

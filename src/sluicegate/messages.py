@@ -265,6 +265,8 @@ class Request(msgspec.Struct, kw_only=True):
     """The vendor-neutral options of a web search tool; present: the model may search."""
     legacy_functions: bool = False
     """The client used chat's `functions`: it is answered with `function_call`."""
+    continues: bool = False
+    """In the client's format a last turn of the assistant's is one that the model goes on with (Messages, Gemini)."""
 
 
 # ---- answers, streamed or not ---------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ Source: wire formats page `chat-completions.md`.
 """
 
 import re
+from collections.abc import Callable, Container
+from hashlib import blake2b
 from typing import Any, NoReturn
 
 import msgspec
@@ -109,6 +111,21 @@ class ChatRequest:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)
         return None if member is None else self.body[member.start : member.end]
+
+    @property
+    def names_other_models(self) -> str | None:
+        """The field that names models beside `model`, where there is one."""
+        return other_models(self._members, self.value)
+
+    @property
+    def messages_hash(self) -> bytes:
+        """Of all up to the first user message: requests of one conversation share it."""
+        raw = self.value("messages") or b"[]"
+        end = 0
+        for start, end in json_edit.elements(raw, 0):
+            if b'"user"' in raw[start:end]:
+                break
+        return blake2b(raw[:end], digest_size=16).digest()
 
     def upstream_body(
         self,
@@ -225,6 +242,20 @@ def _number(key: str, value: object, low: int, high: int = 2**31) -> int | None:
     if not low <= value <= high:
         raise BadRequest(f"Invalid '{key}': must be between {low} and {high}.", param=key)
     return value
+
+
+def other_models(
+    keys: Container[str],
+    value: Callable[[str], bytes | None],
+    names: tuple[str, ...] = ("models", "fallbacks", "prompt"),
+) -> str | None:
+    """Return the field that names models beside `model`, where a request has one.
+
+    Args:
+        keys: of the request's top level.
+        value: returns the bytes of one of its values.
+    """
+    return next((key for key in names if key in keys and value(key) not in (b"null", b"[]", b"{}")), None)
 
 
 def read_members(body: bytes) -> list[Member]:

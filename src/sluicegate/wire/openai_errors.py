@@ -42,6 +42,11 @@ def error_body(error: SluicegateError) -> bytes:
     )
 
 
+def encode_error(error: SluicegateError, request_id: str) -> tuple[int, bytes]:
+    """Return the status and the body of an error answer, which has no place for the request's id."""
+    return error.status, error_body(error)
+
+
 def error_event(error: SluicegateError) -> bytes:
     """Write the error event of a chat or completions stream: nested, alone in its event, and no `[DONE]` after it."""
     return b"data: " + error_body(error) + b"\n\n"

@@ -87,6 +87,13 @@ class ToolCalls:
 
     def take(self, deltas: Sequence[ToolDelta]) -> list[Piece] | None:
         """Take an event's fragments and return those for the client, or None where they pass as they stand."""
+        pieces = self.follow(deltas)
+        if not self._repair or (len(pieces) == len(deltas) and all(piece.passes for piece in pieces)):
+            return None
+        return pieces
+
+    def follow(self, deltas: Sequence[ToolDelta]) -> list[Piece]:
+        """Take an event's fragments and return those for the client, in right order; none without repair."""
         pieces: list[Piece] = []
         for source, delta in enumerate(deltas):
             self.current = call = self._call_of(delta)
@@ -97,25 +104,26 @@ class ToolCalls:
                 piece = self._piece(call, delta, text, source)
                 if piece is not None:
                     pieces.append(piece)
-        if not self._repair:
-            return None
-        pieces += self._open_waiting()
-        if len(pieces) == len(deltas) and all(piece.passes for piece in pieces):
-            return None
+        if self._repair:
+            pieces += self._open_waiting()
         return pieces
 
-    def close(self) -> list[Piece]:
-        """Return what is still owed when the choice ends: calls that waited, and `{}` where no argument came."""
+    def close(self, *, fill: bool = True) -> list[Piece]:
+        """Return what is still owed when the choice ends: calls that waited, and `{}` where no argument came.
+
+        Args:
+            fill: say `{}`; else arguments that did not come are left to whoever writes the call.
+        """
         if not self._repair:
             return []
         pieces: list[Piece] = []
-        if self._opened and not self._opened[-1].parts and not self._opened[-1].custom:
+        if fill and self._opened and not self._opened[-1].parts and not self._opened[-1].custom:
             self._opened[-1].parts.append("{}")
             pieces.append(Piece(self._opened[-1], False, "{}", None))
         for call in self._calls:
             if call.index < 0 and (call.name is not None or call.custom):
                 self._open(call)
-                if not call.parts and not call.custom:
+                if fill and not call.parts and not call.custom:
                     call.parts.append("{}")
                     call.unsent = ["{}"]
                 pieces.append(Piece(call, True, _drain(call), None))

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
 
@@ -98,6 +99,36 @@ def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
     return usage
 
 
+class _Totals(msgspec.Struct, gc=False):
+    total_tokens: _Count = None
+
+
+_decode_totals = msgspec.json.Decoder(_Totals).decode
+
+
+def read_normal_usage(raw: bytes, can: Capabilities) -> Usage | None:
+    """Read a usage object of a server that may count otherwise than the format does, and make it inclusive.
+
+    A total that is the sum already contradicts the quirk, and wins.
+    """
+    usage = read_usage(raw)
+    if usage is None or not (can.prompt_excludes_cache or can.output_excludes_reasoning):
+        return usage
+    try:
+        total = _decode_totals(raw).total_tokens
+    except msgspec.DecodeError:
+        total = None
+    into, out = usage.input_tokens, usage.output_tokens
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if total is not None and total == (into or 0) + (out or 0):
+        return usage
+    if can.prompt_excludes_cache and into is not None:
+        usage.input_tokens = into + cached
+    if can.output_excludes_reasoning and out is not None:
+        usage.output_tokens = out + (usage.reasoning_tokens or 0)
+    return usage
+
+
 def write_usage(usage: Usage) -> bytes:
     """Write a usage object; details only where they are known."""
     value: dict[str, Any] = {
@@ -146,7 +177,11 @@ def with_members(object_json: bytes, members: bytes) -> bytes:
     if not members:
         return object_json
     name = members[: members.index(b'"', 1)]
-    if name not in object_json and b"\\u00" not in object_json and not object_json[:-1].rstrip().endswith(b"{"):
+    if (
+        name not in object_json
+        and b"\\u00" not in object_json
+        and not object_json[:-1].rstrip().endswith(b"{")
+    ):
         end = object_json.rindex(b"}")  # the usual case: it names nothing that begins so
         return b"%b,%b%b" % (object_json[:end], members, object_json[end:])
     given = b"{%b}" % members

@@ -1,0 +1,65 @@
+"""The events of a chat or completions stream as whole JSON texts: framing, broken characters, the end marker.
+
+What an event says is left to the decoders of the two formats. Source: wire formats page `chat-completions.md`,
+"Reading other servers' chat dialect".
+"""
+
+from collections.abc import Iterator
+
+from sluicegate.errors import DecodeError
+from sluicegate.wire import json_edit
+from sluicegate.wire.half_characters import HalfCharacters
+from sluicegate.wire.sse import EventReader
+
+DONE = b"[DONE]"
+
+
+class PayloadReader:
+    """Reads one provider's stream."""
+
+    __slots__ = ("_events", "_format", "_halves", "_split")
+
+    def __init__(self, format: str) -> None:
+        """Start a stream; the format is named in errors."""
+        self._format = format
+        self._events = EventReader()
+        self._halves = HalfCharacters()
+        self._split = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether the bytes so far ended exactly at an event's end, and nothing of it waits."""
+        return self._events.clean and self._halves.waiting is None
+
+    @property
+    def repaired(self) -> bool:
+        """Whether anything had to be put right."""
+        return self._split or self._halves.repaired
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take the next bytes and give the payloads they complete, the end marker as `DONE`. Raises DecodeError."""
+        for _, payload in self._events.feed(data):
+            yield from self._whole(payload)
+
+    def finish(self) -> Iterator[bytes]:
+        """Give what the end of the body left behind. Raises DecodeError."""
+        for _, payload in self._events.finish():
+            yield from self._whole(payload)
+        yield from self._halves.give_up()
+
+    def _whole(self, payload: bytes) -> Iterator[bytes]:
+        payload = payload.strip()
+        if payload == DONE:
+            yield from self._halves.give_up()
+            yield DONE
+        elif b"\n" in payload and not json_edit.is_json(payload):
+            self._split = True  # several events that lost the blank lines between them
+            for line in payload.split(b"\n"):
+                if line.strip():
+                    yield from self._whole(line)
+        elif not payload.startswith(b"{"):
+            raise DecodeError(self._format, None, "an event is not a JSON object")
+        elif self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+            yield payload
+        else:
+            yield from self._halves.mend(payload)
