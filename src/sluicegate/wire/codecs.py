@@ -1,7 +1,9 @@
 """The table of wire formats: what each of them offers, by the name that the configuration uses."""
 
-from sluicegate.wire import anthropic, openai_chat_codec
+from sluicegate.wire import anthropic, gemini, openai_chat_codec
 from sluicegate.wire.translation import Codec
 
-FORMATS: dict[str, Codec] = {codec.name: codec for codec in (openai_chat_codec.CODEC, anthropic.CODEC)}
+FORMATS: dict[str, Codec] = {
+    codec.name: codec for codec in (openai_chat_codec.CODEC, anthropic.CODEC, gemini.CODEC)
+}
 """Every format that a client or a provider may speak."""

@@ -8,7 +8,7 @@ from sluicegate.wire.openai_chat_answer_decoder import ChatStreamDecoder, decode
 from sluicegate.wire.openai_chat_answer_encoder import ChatStreamEncoder, encode_answer
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.openai_chat_request_decoder import decode_request
-from sluicegate.wire.openai_chat_request_encoder import encode_request
+from sluicegate.wire.openai_chat_request_encoder import encode_request, tool_names
 from sluicegate.wire.translation import Asked, Codec, PassOptions
 
 KEEPALIVE = b": keep-alive\n\n"
@@ -72,4 +72,5 @@ CODEC = Codec(
     encode_error=openai_errors.encode_error,
     error_event=error_event,
     keepalive=KEEPALIVE,
+    tool_names=tool_names,
 )

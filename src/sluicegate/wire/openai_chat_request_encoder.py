@@ -28,6 +28,13 @@ def encode_request(request: Request, model: str, can: Capabilities, notes: Notes
     return json_edit.dumps(_RequestWriter(request, model, can, notes).write())
 
 
+def tool_names(request: Request) -> dict[str, str]:
+    """Return the tools' names that this format has to change, back to the client's."""
+    return {
+        changed: tool.name for tool in request.tools if (changed := provider_name(tool.name)) != tool.name
+    }
+
+
 class _RequestWriter:
     """Writes one request."""
 

@@ -1,0 +1,136 @@
+"""What requests of chat and completions share: a body read by its edges, and the body a provider gets.
+
+The body is never rebuilt: what has to change (the model, options that are ours, a token limit) is edited at its offset.
+Source: wire formats pages `chat-completions.md` and `completions.md`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from sluicegate.errors import BadRequest
+from sluicegate.wire import json_edit
+from sluicegate.wire.request_edges import other_models, read_members
+
+MAX_CHOICES = 128
+_OTHER_MODELS = ("models", "fallbacks")
+
+
+class OpenAIRequest:
+    """One request as the client sent it. Offsets are into `body`."""
+
+    __slots__ = (
+        "_all_members",
+        "_members",
+        "body",
+        "choices",
+        "continuous_usage",
+        "include_usage",
+        "input_estimate",
+        "max_output_key",
+        "max_output_tokens",
+        "model",
+        "stream",
+    )
+    model: str
+    stream: bool
+    choices: int
+    continuous_usage: bool
+    include_usage: bool
+    input_estimate: int
+    max_output_key: str
+    max_output_tokens: int | None
+
+    def __init__(self, body: bytes) -> None:
+        """Read a body's top level.
+
+        Raises:
+            BadRequest: what is wrong, and `param` says where.
+        """
+        self.body = body
+        self._all_members = read_members(body)
+        self._members = {member.key: member for member in self._all_members}
+
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        member = self._members.get(key)
+        return None if member is None else self.body[member.start : member.end]
+
+    @property
+    def names_other_models(self) -> str | None:
+        """The field that names models beside `model`, where there is one."""
+        return other_models(self._members, self.value, _OTHER_MODELS)
+
+    def upstream_body(
+        self,
+        model: str,
+        *,
+        ask_usage: bool,
+        drop: tuple[str, ...] = (),
+        max_output_tokens: int | None = None,
+    ) -> bytes:
+        """Return the body for a provider.
+
+        Args:
+            model: the provider's id.
+            ask_usage: the provider takes `stream_options.include_usage`, and the request is streamed.
+            drop: top-level fields it must not see.
+            max_output_tokens: the limit to send instead of the client's, or None.
+        """
+        body = self.body
+        wanted = {"model": json_edit.dumps(model)}
+        dropped = set(drop)
+        if not ask_usage:
+            dropped.add("stream_options")
+        elif "stream_options" not in dropped:
+            wanted["stream_options"] = self._options_asking_usage()
+        if max_output_tokens is not None:
+            wanted[self.max_output_key] = b"%d" % max_output_tokens
+        return json_edit.splice(body, json_edit.edits(body, self._all_members, wanted, dropped))
+
+    def _options_asking_usage(self) -> bytes:
+        options = self.value("stream_options")
+        if options is None or options == b"null":
+            return b'{"include_usage":true}'
+        return json_edit.changed(options, {"include_usage": b"true"}, ("continuous_usage_stats",))
+
+    def _value(self, key: str) -> Any:
+        raw = self.value(key)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            # The whole body was read before: only a number beyond all bounds, or one level too deep, comes here.
+            raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
+
+    def _read_stream_options(self) -> None:
+        """Read whether the client wants usage. Raises BadRequest."""
+        options = self._stream_options() if "stream_options" in self._members else {}
+        self.continuous_usage = options.get("continuous_usage_stats", False)
+        self.include_usage = options.get("include_usage", False) or self.continuous_usage
+
+    def _stream_options(self) -> dict[str, bool]:
+        raw = self.value("stream_options")
+        if raw is None or raw == b"null":
+            return {}
+        if not raw.startswith(b"{"):
+            raise BadRequest("Invalid type for 'stream_options': expected an object.", param="stream_options")
+        if not self.stream:
+            raise BadRequest(
+                "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+                param="stream_options",
+            )
+        switches: dict[str, bool] = {}
+        seen: set[str] = set()
+        for member in json_edit.inner_members(raw, 0):
+            where = f"stream_options.{member.key}"
+            if member.key in seen:
+                raise BadRequest(f"Duplicate key '{member.key}'.", param=where)
+            seen.add(member.key)
+            if member.key in ("include_usage", "continuous_usage_stats"):
+                value = raw[member.start : member.end]
+                if value not in (b"true", b"false", b"null"):
+                    raise BadRequest(f"Invalid type for '{where}': expected a boolean.", param=where)
+                switches[member.key] = value == b"true"
+        return switches

@@ -1,0 +1,126 @@
+"""The edges of a request, of any format: its top level read strictly, its size estimated, its plain values checked.
+
+What all formats ask of a body before anything of it is believed: whole characters, and no second value for a key that
+the gate reads. Everything deeper is left to each format.
+"""
+
+import re
+from collections.abc import Callable, Container
+
+from sluicegate.errors import BadRequest, DecodeError
+from sluicegate.wire import json_edit
+from sluicegate.wire.json_edit import Member
+
+READ_KEYS = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "models",
+        "fallbacks",
+        "prompt",
+        "user",
+        "metadata",
+        "prompt_cache_key",
+        "service_tier",
+    }
+)
+"""Top-level keys that the gate reads: a duplicate would let one value be priced and another be served."""
+MESSAGE_TOKENS = 16
+BYTES_PER_TOKEN = 3
+MEDIA_TOKENS = 1600
+MEDIA_BYTES_PER_TOKEN = 40
+_MEDIA_SCAN_BYTES = 16_384
+_BASE64 = re.compile(rb"(?:;base64,|\"data\"\s*:\s*\")([A-Za-z0-9+/=_\-]{64,})")
+_MEDIA_URL = re.compile(rb"\"url\"\s*:\s*\"https?://")
+
+
+def read_members(body: bytes) -> list[Member]:
+    """Read a request's top level, strictly: UTF-8, whole characters, no duplicate of a key that the gate reads.
+
+    Raises:
+        BadRequest: what is wrong, with the byte offset where one can be told.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"The request body is not UTF-8 (at byte {error.start}).") from None
+    if b"\\u" in body:
+        at = json_edit.lone_surrogate(body)
+        if at is not None:
+            raise BadRequest(f"The request body holds half a surrogate pair (at byte {at}).")
+    try:
+        members = json_edit.members(body)
+    except DecodeError as error:
+        raise BadRequest(f"The request body is not valid: {error.message}.") from None
+    seen: set[str] = set()
+    for member in members:
+        if member.key in seen and member.key in READ_KEYS:
+            raise BadRequest(f"Duplicate key '{member.key}' (at byte {member.key_at}).", param=member.key)
+        seen.add(member.key)
+    return members
+
+
+def estimate_input(body: bytes, messages: int) -> int:
+    """Estimate the tokens of a request from above, without a tokenizer: bytes / 3, media by their size or kind."""
+    size = len(body)
+    media = 0
+    if size > _MEDIA_SCAN_BYTES:
+        for match in _BASE64.finditer(body):
+            encoded = match.end(1) - match.start(1)
+            size -= encoded
+            image = b"image/" in body[max(0, match.start(1) - 96) : match.start(1)]
+            media += MEDIA_TOKENS if image else max(1, encoded * 3 // 4 // MEDIA_BYTES_PER_TOKEN)
+    if b"http" in body:
+        media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
+    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages + media
+
+
+def other_models(
+    keys: Container[str],
+    value: Callable[[str], bytes | None],
+    names: tuple[str, ...] = ("models", "fallbacks", "prompt"),
+) -> str | None:
+    """Return the field that names models beside `model`, where a request has one.
+
+    Args:
+        keys: of the request's top level.
+        value: returns the bytes of one of its values.
+    """
+    return next((key for key in names if key in keys and value(key) not in (b"null", b"[]", b"{}")), None)
+
+
+def needed_text(key: str, value: object) -> str:
+    """Return a value that has to be a string and not empty. Raises BadRequest."""
+    if value is None:
+        raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
+    if not isinstance(value, str):
+        raise BadRequest(f"Invalid type for '{key}': expected a string.", param=key)
+    if not value:
+        raise BadRequest(f"Invalid '{key}': must not be empty.", param=key)
+    return value
+
+
+def flag(key: str, value: object) -> bool:
+    """Return a value that has to be a boolean; absent it is false. Raises BadRequest."""
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise BadRequest(f"Invalid type for '{key}': expected a boolean.", param=key)
+    return value
+
+
+def number(key: str, value: object, low: int, high: int = 2**31) -> int | None:
+    """Return a value that has to be an integer in these bounds, or None where it is absent. Raises BadRequest."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRequest(f"Invalid type for '{key}': expected an integer.", param=key)
+    if not low <= value <= high:
+        raise BadRequest(f"Invalid '{key}': must be between {low} and {high}.", param=key)
+    return value
