@@ -117,6 +117,12 @@ class AnthropicStreamEncoder:
         kind = type(event)
         if kind is TextDelta and self._open == "text" and not self._cited:
             return self._delta_head + quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
+        call = self._call
+        if kind is ToolCallDelta and call is not None and call.streams and not self._waiting:
+            assert isinstance(event, ToolCallDelta)
+            if event.index == call.index:
+                call.parts.append(event.arguments)
+                return self._delta_head + quote(event.arguments) + _DELTA_TAIL
         if kind is ReasoningDelta and self._open == "thinking":
             return self._delta_head + quote(event.text) + _DELTA_TAIL  # type: ignore[union-attr]
         if self._must_wait(event):
@@ -222,10 +228,9 @@ class AnthropicStreamEncoder:
         call = self._call
         if call is None or call.index != delta.index or not delta.arguments:
             return b""  # white space behind arguments that were whole
-        if call.streams:
-            call.parts.append(delta.arguments)
-            return self._delta_head + quote(delta.arguments) + _DELTA_TAIL
         call.parts.append(delta.arguments)
+        if call.streams:
+            return self._delta_head + quote(delta.arguments) + _DELTA_TAIL
         text = "".join(call.parts)
         if call.custom or not text.lstrip().startswith("{"):
             return b""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from sluicegate.errors import BadRequest
 from sluicegate.messages import (
     CacheMark,
     File,
@@ -28,7 +29,6 @@ from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.translation import Notes, bad_field
 
-Object = dict[str, msgspec.Raw]
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _BY_ROLE: dict[str, frozenset[str]] = {
     "user": frozenset({"text", "image", "document", "search_result", "tool_result"}),
@@ -51,77 +51,82 @@ _VENDOR_BLOCKS = frozenset(
     }
 )
 NO_RESULT = "[no result]"
-_PLACE = re.compile(r"`\$(\[\d+\])`")
-_decode_objects = msgspec.json.Decoder(list[Object]).decode
-_decode_object = msgspec.json.Decoder(Object).decode
+_PATH = re.compile(r"`\$((?:\[\d+\]|\.\w+)*)`")
+_NULL = msgspec.Raw(b"null")
+_HARMLESS: tuple[Any, ...] = (None, [], {"enabled": False})
+"""What `citations` and `context` may say without anything being lost."""
 
 
-def value_of(raw: msgspec.Raw, path: str) -> Any:
-    """Decode a value whose JSON was read before.
+class _Block(msgspec.Struct, gc=False):
+    """A content block of any type; its values are judged one by one."""
 
-    Raises:
-        BadRequest: a number beyond all bounds, or nested too deeply.
-    """
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        raise bad_field(path, "Input is not a valid value") from None
-
-
-def text_of(fields: Object, key: str, path: str, *, required: bool = True) -> str | None:
-    """Return a member that has to be a string; None where an optional one is absent or null."""
-    raw = fields.get(key)
-    value = None if raw is None else value_of(raw, f"{path}.{key}")
-    if value is None and not required:
-        return None
-    if value is None:
-        raise bad_field(f"{path}.{key}", "Field required")
-    if not isinstance(value, str):
-        raise bad_field(f"{path}.{key}", "Input should be a string")
-    return value
+    type: Any = None
+    text: Any = None
+    source: Any = None
+    title: Any = None
+    context: Any = None
+    citations: Any = None
+    content: "str | list[_Block] | _Block | None" = None
+    thinking: Any = None
+    signature: Any = None
+    data: Any = None
+    id: Any = None
+    name: Any = None
+    input: msgspec.Raw = _NULL
+    tool_use_id: Any = None
+    is_error: Any = None
+    cache_control: Any = None
 
 
-def needed_text(fields: Object, key: str, path: str) -> str:
-    """Return a string that has to be there and must not be empty."""
-    text = text_of(fields, key, path)
+class _Message(msgspec.Struct, gc=False):
+    role: Any = None
+    content: str | list[_Block] | None = None
+
+
+_Content = str | list[_Block]
+_decode_messages = msgspec.json.Decoder(list[_Message]).decode
+_decode_system = msgspec.json.Decoder(_Content).decode
+
+
+def _text(value: Any, path: str) -> str:
+    """Return a value that has to be a string."""
+    if isinstance(value, str):
+        return value
+    raise bad_field(path, "Field required" if value is None else "Input should be a string")
+
+
+def _optional_text(value: Any, path: str) -> str | None:
+    return None if value is None else _text(value, path)
+
+
+def _needed_text(value: Any, path: str) -> str:
+    """Return a string that must not be empty."""
+    text = _text(value, path)
     if not text:
-        raise bad_field(f"{path}.{key}", "must not be empty")
+        raise bad_field(path, "must not be empty")
     return text
 
 
-def object_of(raw: msgspec.Raw | None, path: str) -> Object:
-    """Return a member that has to be an object, its values left as they stand."""
-    if raw is None:
-        raise bad_field(path, "Field required")
-    try:
-        return _decode_object(raw)
-    except (msgspec.DecodeError, RecursionError):
-        raise bad_field(path, "Input should be an object") from None
+def cache_mark(control: Any, path: str) -> CacheMark | None:
+    """Return what a `cache_control` asks for.
 
-
-def objects_of(raw: msgspec.Raw, path: str) -> list[Object]:
-    """Return a member that has to be an array of objects."""
-    try:
-        return _decode_objects(raw)
-    except msgspec.ValidationError as error:
-        place = _PLACE.search(str(error))
-        if place is not None:
-            raise bad_field(path + place[1], "Input should be an object") from None
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    raise bad_field(path, "Input should be an array of objects")
-
-
-def cache_mark(fields: Object, path: str) -> CacheMark | None:
-    """Return the `cache_control` of a block or tool."""
-    raw = fields.get("cache_control")
-    if raw is None or is_null(raw):
+    Args:
+        path: of what it marks.
+    """
+    if control is None:
         return None
-    path = f"{path}.cache_control"
-    control = object_of(raw, path)
-    if text_of(control, "type", path) != "ephemeral":
+    path = f"{path}.cache_control".lstrip(".")
+    if not isinstance(control, dict):
+        raise bad_field(path, "Input should be an object")
+    if _text(control.get("type"), f"{path}.type") != "ephemeral":
         raise bad_field(f"{path}.type", "Input should be 'ephemeral'")
-    return CacheMark(ttl=text_of(control, "ttl", path, required=False))
+    return CacheMark(ttl=_optional_text(control.get("ttl"), f"{path}.ttl"))
+
+
+def _wrong_shape(error: msgspec.ValidationError, path: str) -> BadRequest:
+    """Return the error for content that is neither text nor blocks, or blocks that are no objects."""
+    found = _PATH.search(str(error))
+    return bad_field(path + (found[1] if found else ""), "Input is of the wrong type")
 
 
 class ContentReader:
@@ -137,23 +142,34 @@ class ContentReader:
 
     def system(self, raw: msgspec.Raw) -> list[Message]:
         """Return the system prompt as a leading message, or none where it is empty."""
-        parts = self._parts(raw, "system", "system")
+        try:
+            content = _decode_system(raw)
+        except msgspec.ValidationError as error:
+            raise _wrong_shape(error, "system") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise bad_field("system", "Input is not a valid value") from None
+        parts = self._parts(content, "system", "system")
         return [Message(role="system", parts=parts, path="system")] if parts else []
 
     def messages(self, raw: msgspec.Raw | None) -> list[Message]:
         """Return the conversation, every call answered and every answer asked for, results first in their turn."""
         if raw is None:
             raise bad_field("messages", "Field required")
-        items = objects_of(raw, "messages")
+        try:
+            items = _decode_messages(raw)
+        except msgspec.ValidationError as error:
+            raise _wrong_shape(error, "messages") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise bad_field("messages", "Input is not a valid value") from None
         if not items:
             raise bad_field("messages", "at least one message is required")
         messages: list[Message] = []
         for place, item in enumerate(items):
             path = f"messages[{place}]"
-            role = self._role(item, path, messages[-1].role if messages else None)
-            if "content" not in item:
+            role = _role(item.role, path, messages[-1].role if messages else None)
+            if item.content is None:
                 raise bad_field(f"{path}.content", "Field required")
-            parts = self._parts(item["content"], f"{path}.content", role)
+            parts = self._parts(item.content, f"{path}.content", role)
             if not parts and role != "assistant":
                 raise bad_field(f"{path}.content", "must not be empty")
             if role == "assistant":
@@ -161,18 +177,6 @@ class ContentReader:
             messages.append(Message(role=role, parts=parts, path=path))
         self._pair(messages)
         return [message for message in messages if message.parts]
-
-    def _role(self, item: Object, path: str, before: Role | None) -> Role:
-        role = text_of(item, "role", path)
-        if role == "user":
-            return "user"
-        if role not in ("assistant", "system"):
-            raise bad_field(f"{path}.role", "Input should be 'user' or 'assistant'")
-        if before is None:
-            raise bad_field(f"{path}.role", "the first message must be from the user")
-        if role == "system" and before != "user":
-            raise bad_field(f"{path}.role", "a system message must follow a user turn")
-        return "assistant" if role == "assistant" else "system"
 
     def _pair(self, messages: list[Message]) -> None:
         """Check that results answer the calls of the turn before, all of them, and put them first in their turn."""
@@ -236,20 +240,18 @@ class ContentReader:
 
     # ---- blocks ---------------------------------------------------------------------------------------------------
 
-    def _parts(self, raw: msgspec.Raw, path: str, role: str) -> list[Part]:
-        if raw_is_text(raw):
-            text = value_of(raw, path)
-            return [Text(text=text)] if text else []
-        parts: list[Part] = []
-        for place, block in enumerate(objects_of(raw, path)):
-            part = self._part(block, f"{path}[{place}]", _BY_ROLE[role])
-            if part is not None:
-                parts.append(part)
-        return parts
+    def _parts(self, content: _Content, path: str, role: str) -> list[Part]:
+        if isinstance(content, str):
+            return [Text(text=content)] if content else []
+        allowed = _BY_ROLE[role]
+        found = [self._part(block, f"{path}[{place}]", allowed) for place, block in enumerate(content)]
+        return [part for part in found if part is not None]
 
-    def _part(self, block: Object, path: str, allowed: frozenset[str]) -> Part | None:
-        kind = text_of(block, "type", path) or ""
-        if kind in _SEARCH_TRACES and "tool_use" in allowed:
+    def _part(self, block: _Block, path: str, allowed: frozenset[str]) -> Part | None:
+        kind = block.type
+        if kind == "text":
+            return self._text(block, path)
+        if _text(kind, f"{path}.type") in _SEARCH_TRACES and "tool_use" in allowed:
             self._notes.warn(path, f"{kind} has no place in another format")
             return None
         if kind in _VENDOR_BLOCKS:
@@ -258,148 +260,161 @@ class ContentReader:
             known = ", ".join(f"'{name}'" for name in sorted(allowed))
             raise bad_field(f"{path}.type", f"Input should be one of {known}; not {kind!r}")
         match kind:
-            case "text":
-                return self._text(block, path)
-            case "image":
-                return self._image(block, path)
-            case "document":
-                return self._document(block, path)
-            case "search_result":
-                return self._search_result(block, path)
+            case "tool_use":
+                return _tool_use(block, path)
             case "tool_result":
                 return self._tool_result(block, path)
-            case "tool_use":
-                return self._tool_use(block, path)
             case "thinking":
-                text = text_of(block, "thinking", path) or ""
-                return _reasoning(text, "signature", text_of(block, "signature", path, required=False))
+                text = _text(block.thinking, f"{path}.thinking")
+                return _reasoning(text, "signature", _optional_text(block.signature, f"{path}.signature"))
+            case "redacted_thinking":
+                return _reasoning("", "redacted", _needed_text(block.data, f"{path}.data"))
+            case "image":
+                return _image(block, path)
+            case "document":
+                return self._document(block, path)
             case _:
-                return _reasoning("", "redacted", needed_text(block, "data", path))
+                return self._search_result(block, path)
 
-    def _text(self, block: Object, path: str) -> Text | None:
-        text = text_of(block, "text", path)
-        if bytes(block.get("citations", b"null")) not in (b"null", b"[]"):
+    def _text(self, block: _Block, path: str) -> Text | None:
+        text = _text(block.text, f"{path}.text")
+        if block.citations not in _HARMLESS:
             self._drop_once("messages.content.citations", "sources of earlier answers cannot be replayed")
-        mark = cache_mark(block, path)
-        return Text(text=text, cache=mark) if text else None
+        return Text(text=text, cache=cache_mark(block.cache_control, path)) if text else None
 
     def _drop_once(self, field: str, reason: str) -> None:
         if field not in self._told:
             self._told.add(field)
             self._notes.drop(field, reason)
 
-    def _image(self, block: Object, path: str) -> Image:
-        mark = cache_mark(block, path)
-        path = f"{path}.source"
-        source = object_of(block.get("source"), path)
-        match text_of(source, "type", path):
-            case "base64":
-                media_type = text_of(source, "media_type", path)
-                if media_type not in IMAGE_TYPES:
-                    known = ", ".join(f"'{kind}'" for kind in IMAGE_TYPES)
-                    raise bad_field(f"{path}.media_type", f"Input should be one of {known}")
-                return Image(data=_base64(source, path), media_type=media_type, cache=mark)
-            case "url":
-                return Image(url=needed_text(source, "url", path), cache=mark)
-            case "file":
-                return Image(file_id=needed_text(source, "file_id", path), cache=mark)
-        raise bad_field(f"{path}.type", "Input should be one of 'base64', 'url', 'file'")
-
-    def _document(self, block: Object, path: str) -> File:
-        mark = cache_mark(block, path)
-        title = text_of(block, "title", path, required=False)
+    def _document(self, block: _Block, path: str) -> File:
         for key in ("context", "citations"):
-            if bytes(block.get(key, b"null")) not in (b"null", b'{"enabled":false}'):
+            if getattr(block, key) not in _HARMLESS:
                 self._notes.warn(f"{path}.{key}", "documents of other formats have none")
-        path = f"{path}.source"
-        source = object_of(block.get("source"), path)
-        match text_of(source, "type", path):
+        file = self._file(_source(block, path), f"{path}.source")
+        file.filename = _optional_text(block.title, f"{path}.title")
+        file.cache = cache_mark(block.cache_control, path)
+        return file
+
+    def _file(self, source: dict[str, Any], path: str) -> File:
+        match source.get("type"):
             case "base64":
-                media_type = needed_text(source, "media_type", path)
-                data = _base64(source, path)
-                return File(data=data, media_type=media_type, filename=title, cache=mark)
+                media_type = _needed_text(source.get("media_type"), f"{path}.media_type")
+                return File(data=_base64(source, path), media_type=media_type)
             case "text":
-                text = needed_text(source, "data", path)
-                return File(text=text, media_type="text/plain", filename=title, cache=mark)
+                return File(text=_needed_text(source.get("data"), f"{path}.data"), media_type="text/plain")
             case "content":
-                text = self._source_text(source, path)
-                return File(text=text, media_type="text/plain", filename=title, cache=mark)
+                return File(text=self._source_text(source, path), media_type="text/plain")
             case "url":
-                return File(url=needed_text(source, "url", path), filename=title, cache=mark)
+                return File(url=_needed_text(source.get("url"), f"{path}.url"))
             case "file":
-                return File(file_id=needed_text(source, "file_id", path), filename=title, cache=mark)
+                return File(file_id=_needed_text(source.get("file_id"), f"{path}.file_id"))
         raise bad_field(f"{path}.type", "Input should be one of 'base64', 'text', 'content', 'url', 'file'")
 
-    def _source_text(self, source: Object, path: str) -> str:
+    def _source_text(self, source: dict[str, Any], path: str) -> str:
         """Return a document that is given as blocks, as one text."""
         path = f"{path}.content"
-        if "content" not in source:
-            raise bad_field(path, "Field required")
-        parts: list[str] = []
-        for part in self._parts(source["content"], path, "user"):
-            if not isinstance(part, Text):
-                self._notes.reject(path, "documents made of images are known to one vendor only")
-            elif part.text:
-                parts.append(part.text)
-        return "\n".join(parts)
+        try:
+            content = msgspec.convert(source.get("content"), _Content)
+        except msgspec.ValidationError as error:
+            raise _wrong_shape(error, path) from None
+        parts = self._parts(content, path, "user")
+        if not all(isinstance(part, Text) for part in parts):
+            self._notes.reject(path, "documents made of images are known to one vendor only")
+        return "\n".join(part.text for part in parts if isinstance(part, Text))
 
-    def _search_result(self, block: Object, path: str) -> Text:
-        title, source = text_of(block, "title", path), text_of(block, "source", path)
-        if "content" not in block:
-            raise bad_field(f"{path}.content", "Field required")
-        parts = self._parts(block["content"], f"{path}.content", "system")
+    def _search_result(self, block: _Block, path: str) -> Text:
+        title, source = _text(block.title, f"{path}.title"), _text(block.source, f"{path}.source")
+        parts = self._parts(_inner(block, path), f"{path}.content", "system")
         self._notes.warn(path, "a search result is sent as text")
         said = [part.text for part in parts if isinstance(part, Text)]
-        return Text(text="\n".join(filter(None, [title, source, *said])), cache=cache_mark(block, path))
+        text = "\n".join(filter(None, [title, source, *said]))
+        return Text(text=text, cache=cache_mark(block.cache_control, path))
 
-    def _tool_use(self, block: Object, path: str) -> ToolCall:
-        given = block.get("input")
-        if given is None:
-            raise bad_field(f"{path}.input", "Field required")
-        if not bytes(given).startswith(b"{"):
-            raise bad_field(f"{path}.input", "Input should be an object")
-        return ToolCall(
-            id=needed_text(block, "id", path),
-            name=needed_text(block, "name", path),
-            arguments=compact(bytes(given)),
-            cache=cache_mark(block, path),
-        )
-
-    def _tool_result(self, block: Object, path: str) -> ToolResult:
-        call_id = needed_text(block, "tool_use_id", path)
-        raw = block.get("content")
-        parts: list[Text | Image | File] = []
-        if raw is not None and not is_null(raw):
-            where = f"{path}.content"
-            if raw_is_text(raw):
-                parts = [Text(text=text)] if (text := value_of(raw, where)) else []
-            else:
-                for place, inner in enumerate(objects_of(raw, where)):
-                    part = self._part(inner, f"{where}[{place}]", _IN_RESULTS)
-                    if isinstance(part, Text | Image | File):
-                        parts.append(part)
-        is_error = value_of(block["is_error"], f"{path}.is_error") if "is_error" in block else False
-        if is_error not in (True, False, None):
+    def _tool_result(self, block: _Block, path: str) -> ToolResult:
+        if block.is_error not in (None, True, False):
             raise bad_field(f"{path}.is_error", "Input should be a boolean")
         result = ToolResult(
-            call_id=call_id, parts=parts, is_error=bool(is_error), cache=cache_mark(block, path)
+            call_id=_needed_text(block.tool_use_id, f"{path}.tool_use_id"),
+            parts=self._result_parts(block, path),
+            is_error=bool(block.is_error),
+            cache=cache_mark(block.cache_control, path),
         )
         self._result_paths[id(result)] = path
         return result
 
+    def _result_parts(self, block: _Block, path: str) -> list[Text | Image | File]:
+        content = block.content
+        if content is None or isinstance(content, str):
+            return [Text(text=content)] if content else []
+        found = [
+            self._part(inner, f"{path}.content[{place}]", _IN_RESULTS)
+            for place, inner in enumerate(_inner(block, path))
+            if isinstance(inner, _Block)
+        ]
+        return [part for part in found if isinstance(part, Text | Image | File)]
 
-def is_null(raw: msgspec.Raw) -> bool:
-    """Whether a value is null: the same as absent, where a field is optional."""
-    return bytes(memoryview(raw)[:5]) == b"null"
+
+def _role(role: Any, path: str, before: Role | None) -> Role:
+    if role == "user":
+        return "user"
+    if _text(role, f"{path}.role") not in ("assistant", "system"):
+        raise bad_field(f"{path}.role", "Input should be 'user' or 'assistant'")
+    if before is None:
+        raise bad_field(f"{path}.role", "the first message must be from the user")
+    if role == "system" and before != "user":
+        raise bad_field(f"{path}.role", "a system message must follow a user turn")
+    return "assistant" if role == "assistant" else "system"
 
 
-def raw_is_text(raw: msgspec.Raw) -> bool:
-    """Whether a value is a string."""
-    return memoryview(raw)[0] == 0x22
+def _inner(block: _Block, path: str) -> _Content:
+    """Return the content of a block that holds some."""
+    if isinstance(block.content, str | list):
+        return block.content
+    missing = block.content is None
+    raise bad_field(f"{path}.content", "Field required" if missing else "Input should be an array of blocks")
 
 
-def _base64(source: Object, path: str) -> str:
-    data = standard_base64(needed_text(source, "data", path))
+def _source(block: _Block, path: str) -> dict[str, Any]:
+    if isinstance(block.source, dict):
+        return block.source
+    missing = block.source is None
+    raise bad_field(f"{path}.source", "Field required" if missing else "Input should be an object")
+
+
+def _image(block: _Block, path: str) -> Image:
+    mark = cache_mark(block.cache_control, path)
+    source = _source(block, path)
+    path = f"{path}.source"
+    match source.get("type"):
+        case "base64":
+            media_type = source.get("media_type")
+            if media_type not in IMAGE_TYPES:
+                known = ", ".join(f"'{kind}'" for kind in IMAGE_TYPES)
+                raise bad_field(f"{path}.media_type", f"Input should be one of {known}")
+            return Image(data=_base64(source, path), media_type=media_type, cache=mark)
+        case "url":
+            return Image(url=_needed_text(source.get("url"), f"{path}.url"), cache=mark)
+        case "file":
+            return Image(file_id=_needed_text(source.get("file_id"), f"{path}.file_id"), cache=mark)
+    raise bad_field(f"{path}.type", "Input should be one of 'base64', 'url', 'file'")
+
+
+def _tool_use(block: _Block, path: str) -> ToolCall:
+    given = bytes(block.input)
+    if not given.startswith(b"{"):
+        missing = given == b"null"
+        raise bad_field(f"{path}.input", "Field required" if missing else "Input should be an object")
+    return ToolCall(
+        id=_needed_text(block.id, f"{path}.id"),
+        name=_needed_text(block.name, f"{path}.name"),
+        arguments=compact(given),
+        cache=cache_mark(block.cache_control, path),
+    )
+
+
+def _base64(source: dict[str, Any], path: str) -> str:
+    data = standard_base64(_needed_text(source.get("data"), f"{path}.data"))
     if not data:
         raise bad_field(f"{path}.data", "Input is not valid base64")
     return data

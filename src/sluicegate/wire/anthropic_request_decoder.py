@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from sluicegate.messages import (
+    CacheMark,
     Message,
     ReasoningControl,
     Request,
@@ -17,10 +18,9 @@ from sluicegate.messages import (
     Tool,
     ToolChoice,
 )
-from sluicegate.wire.anthropic_content_decoder import (
-    ContentReader,
+from sluicegate.wire.anthropic_content_decoder import ContentReader, cache_mark
+from sluicegate.wire.anthropic_fields import (
     Object,
-    cache_mark,
     is_null,
     needed_text,
     object_of,
@@ -186,9 +186,13 @@ class _RequestReader:
             else:
                 self._notes.warn(key, "unknown field")
 
+    def _mark(self, fields: Object, path: str) -> CacheMark | None:
+        raw = fields.get("cache_control")
+        return None if raw is None else cache_mark(value_of(raw, f"{path}.cache_control"), path)
+
     def _mark_last(self, messages: list[Message]) -> None:
         """Turn a cache mark of the whole request into one on its last block."""
-        mark = cache_mark(self._top, "")
+        mark = self._mark(self._top, "")
         if mark is None:
             return
         for message in reversed(messages):
@@ -241,7 +245,7 @@ class _RequestReader:
             description=text_of(fields, "description", path, required=False),
             parameters=schema,
             strict=strict,
-            cache=cache_mark(fields, path),
+            cache=self._mark(fields, path),
         )
 
     def _web_search(self, fields: Object, path: str) -> dict[str, Any]:
