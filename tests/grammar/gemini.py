@@ -121,7 +121,8 @@ def check_gemini_stream(
         reasoning="".join(part.get("text", "") for part in first if part.get("thought")),
         refusal="",
         tool_calls=[
-            ParsedCall(call.get("id", ""), call["name"], json.dumps(call.get("args", {}))) for call in calls
+            ParsedCall(call.get("id", ""), call["name"], json.dumps(call.get("args", {}), default=float))
+            for call in calls
         ],
         finish=blocked or finishes.get(0),
         usage=usage,

@@ -7,7 +7,7 @@ from sluicegate.wire.gemini_passed_answer import GeminiAnswer
 from sluicegate.wire.gemini_passed_request import GeminiRequest
 from sluicegate.wire.gemini_passing import GeminiStream
 from sluicegate.wire.gemini_request_decoder import decode_request
-from sluicegate.wire.gemini_request_encoder import encode_request
+from sluicegate.wire.gemini_request_encoder import encode_request, tool_names
 from sluicegate.wire.translation import Codec
 
 KEEPALIVE = b"\n"
@@ -42,4 +42,5 @@ CODEC = Codec(
     encode_error=encode_error,
     error_event=error_event,
     keepalive=KEEPALIVE,
+    tool_names=tool_names,
 )

@@ -63,7 +63,7 @@ _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 class _Choice:
     """What one candidate has come to."""
 
-    __slots__ = ("called", "calls", "cited", "content", "index", "kind", "reason", "text")
+    __slots__ = ("calls", "cited", "content", "finish", "index", "kind", "text")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -72,7 +72,7 @@ class _Choice:
         self.kind = ""
         """Of the last part: increments of one kind are one part."""
         self.content = False
-        self.reason: str | None = None
+        self.finish: Finish | None = None
         self.cited: set[tuple[str, int, int]] = set()
 
 
@@ -179,7 +179,7 @@ class GeminiAnswerDecoder:
 
     def _is_complete(self) -> bool:
         return self._blocked or (
-            bool(self._choices) and all(choice.reason is not None for choice in self._choices.values())
+            bool(self._choices) and all(choice.finish is not None for choice in self._choices.values())
         )
 
     def _take_usual(self, usual: UsualChunk, data: bytes) -> list[StreamEvent] | None:
@@ -265,7 +265,7 @@ class GeminiAnswerDecoder:
         if part is None or self._ended or not wire or self._learned >= _RELEARN:
             return
         choice = next(iter(self._choices.values()))
-        if choice.reason is not None or len(self._choices) != 1:
+        if choice.finish is not None or len(self._choices) != 1:
             return
         self._learned += 1
         end = b"\r\n\r\n" if wire.endswith(b"\r\n\r\n") else b"\n\n"
@@ -278,11 +278,16 @@ class GeminiAnswerDecoder:
         parts = candidate.content.parts if candidate.content is not None else None
         for part in parts or ():
             self._take_part(choice, part)
+        before = len(self._events)
         for entry in _logprobs(candidate.logprobsResult):
             self._events.append(Logprobs(entry, choice.index))
         self._cite(choice, candidate)
         reason = candidate.finishReason
         if reason is None or not says_finished(reason):
+            if choice.finish is not None and len(self._events) > before:
+                self._events.append(
+                    choice.finish
+                )  # sources of an answer that has ended do not begin it again
             return
         ours = read_finish_reason(reason, called=choice.calls > 0, content=choice.content)
         if ours is None:
@@ -290,12 +295,12 @@ class GeminiAnswerDecoder:
             message = said if isinstance(said, str) and said else f"the model's answer failed ({reason})"
             self._fail(StreamError(status=502, message=message, code=reason))
             return
-        choice.reason = ours
-        self._events.append(Finish(ours, choice.index, raw_reason=reason))
+        choice.finish = Finish(ours, choice.index, raw_reason=reason)
+        self._events.append(choice.finish)
 
     def _begin_part(self, choice: _Choice, kind: str) -> None:
         choice.content = True
-        choice.reason = None  # content follows: it was no finish
+        choice.finish = None  # content follows: it was no finish
         if self._whole or kind != choice.kind or kind == "other":
             choice.kind = kind
             choice.text.begin_part()
@@ -316,7 +321,7 @@ class GeminiAnswerDecoder:
                 self._say(choice, _fenced(code))
         if signature is not None:
             choice.content = True
-            choice.reason = None
+            choice.finish = None
             self._events.append(OpaqueState(signature, choice.index))
 
     def _take_text(self, choice: _Choice, text: str, *, thought: bool) -> None:

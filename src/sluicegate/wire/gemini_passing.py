@@ -208,7 +208,8 @@ class GeminiStream:
         if finished:
             self._held.append(_Held(edited, finished, left=not content))
             return
-        self._let_go()
+        if content:  # else a held finish stays held: it is to be the last that its candidate says
+            self._let_go()
         self.out.append(self._frames.frame(edited))
         part = chunk.only_text()
         if (
