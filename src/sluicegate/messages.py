@@ -11,6 +11,9 @@ import msgspec
 Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
+TranslationPolicy = Literal["default", "strict", "lenient"]
+"""What becomes of what a provider's format cannot say."""
+
 FinishReason = Literal[
     "stop",
     "stop_sequence",

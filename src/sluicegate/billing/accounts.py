@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from sluicegate.messages import TranslationPolicy
 from sluicegate.routing.catalog import StreamSwitches
 
 
@@ -32,7 +33,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     on_limit: str = "stop"
     may_override: bool = False
-    translation: str | None = None
+    translation: TranslationPolicy | None = None
     """default | strict | lenient; None: the server's."""
     switches: StreamSwitches = StreamSwitches()
     revoked: bool = False
@@ -68,7 +69,7 @@ class BootstrapKey(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     on_limit: str = "stop"
     may_override: bool = False
-    translation: str | None = None
+    translation: TranslationPolicy | None = None
     switches: StreamSwitches = StreamSwitches()
 
     def __repr__(self) -> str:

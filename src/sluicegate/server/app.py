@@ -12,10 +12,8 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import (
     ClientError,
     InternalError,
-    MethodNotAllowed,
     NotImplementedYet,
     Overloaded,
-    PathUnknown,
     SluicegateError,
     UnsupportedMedia,
 )
@@ -25,21 +23,20 @@ from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange, InboundServer
+from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
 from sluicegate.server.refusals import answer_headers, error_lines
+from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
 from sluicegate.server.upstream import UpstreamPool
-from sluicegate.wire import openai_errors
+from sluicegate.wire.codecs import FORMATS
 
 Listening = tuple[socket.socket, ssl.SSLContext | None]
 
 log = logging.getLogger(__name__)
 
-CHAT = "/v1/chat/completions"
-_POST = frozenset({CHAT})
-_GET = frozenset({"/", "/healthz", "/readyz"})
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 STOP_GRACE_S = 0.5
 """How long requests that were stopped, and clients that owe us an acknowledgement, have to end."""
@@ -149,16 +146,17 @@ class Gateway:
     def head_received(self, exchange: Exchange) -> None:
         """Answer what needs no body, and refuse early what can be refused by its head."""
         try:
-            if exchange.method in ("GET", "HEAD") and exchange.path in _GET:
+            route = match(exchange.method, exchange.path, exchange.query)
+            if route.kind == "probe":
                 self._answer_probe(exchange)
                 return
-            _check_route(exchange)
             coding = exchange.header(b"content-encoding")
             if coding is not None and coding.lower() != b"identity":
                 raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
             if self._draining:
                 exchange.closing = True
                 raise Overloaded("The gateway is restarting.")
+            exchange.route = route
             exchange.caller = self._auth.find_now(exchange)
             if exchange.caller is None and not exchange.complete:
                 self._loop.create_task(self._refuse_stranger(exchange))
@@ -181,51 +179,58 @@ class Gateway:
         try:
             key = exchange.caller or await self._auth.find(exchange)
             assert isinstance(key, KeyRecord)
-            await ServedRequest(self._bench, exchange, key, request_id).serve()
+            await self._serve(exchange, key, request_id)
         except SluicegateError as error:
             self._refuse(exchange, error, request_id)
         except Exception:
             log.exception("a request failed inside the gateway: %s", request_id)
             self._refuse(exchange, InternalError("The gateway failed; this is not your fault."), request_id)
 
+    async def _serve(self, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
+        route = exchange.route
+        assert isinstance(route, Route)
+        if route.kind == "generate":
+            policy = key.translation or self._bench.plan.settings.translation
+            interpreter = Interpreter(
+                route.format,
+                exchange.body,
+                policy,
+                route.model,
+                route.stream,
+                route.array,
+            )
+            await ServedRequest(self._bench, exchange, key, request_id, interpreter).serve()
+        else:
+            raise NotImplementedYet("This endpoint is not served yet.")
+
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
         """Return header lines and body of the answer to what the HTTP layer refuses by itself."""
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
-        lines = JSON + answer_headers(new_request_id(self._number)) + error_lines(error, 0)
-        return lines, openai_errors.error_body(error)
+        request_id = new_request_id(self._number)
+        codec = FORMATS[format_of(exchange.path) if exchange is not None else "chat"]
+        _, body = codec.encode_error(error, request_id)
+        return JSON + answer_headers(request_id) + error_lines(error, 0), body
 
     def _refuse(self, exchange: Exchange, error: SluicegateError, request_id: str | None = None) -> None:
         if exchange.gone or exchange.ended:
             return
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
+        request_id = request_id or new_request_id(self._number)
+        codec = FORMATS[format_of(exchange.path)]
         if exchange.answered:
             # Something failed after the head was out: the answer must not look complete.
             exchange.closing = True
-            exchange.end(openai_errors.error_event(error))
+            exchange.write(codec.error_event(error, request_id))
+            exchange.cut()
             return
-        lines = JSON + answer_headers(request_id or new_request_id(self._number)) + error_lines(error, 0)
-        exchange.respond(error.status, lines, openai_errors.error_body(error))
+        status, body = codec.encode_error(error, request_id)
+        exchange.respond(status, JSON + answer_headers(request_id) + error_lines(error, 0), body)
 
     def _answer_probe(self, exchange: Exchange) -> None:
         if exchange.path == "/readyz" and (self._draining or not self._link.ready):
             exchange.respond(503, _PLAIN, b"not ready\n")
         else:
             exchange.respond(200, _PLAIN, b"ok\n" if exchange.path != "/" else b"sluicegate\n")
-
-
-def _check_route(exchange: Exchange) -> None:
-    path, method = exchange.path, exchange.method
-    if path in _POST:
-        if method != "POST":
-            raise MethodNotAllowed(f"The method {method} is not allowed here; use POST.", "POST")
-    elif path in _GET:
-        raise MethodNotAllowed(f"The method {method} is not allowed here; use GET.", "GET, HEAD")
-    elif path.startswith("/v1/v1/"):
-        raise PathUnknown(f"Unknown path {path[:200]}: the base URL should end in /v1, once.")
-    elif path == "/v1/realtime":
-        raise NotImplementedYet("Realtime is not supported by this gateway.")
-    else:
-        raise PathUnknown(f"Unknown path: {method} {path[:200]}")
 
 
 def make_gateway(

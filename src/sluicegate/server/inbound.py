@@ -115,11 +115,14 @@ class Exchange(RequestHead):
         "on_pause",
         "on_resume",
         "received_at",
+        "route",
         "write_timed_out",
     )
 
     caller: object
     """Whatever the application learned of who is calling while it looked at the head; None at first."""
+    route: object
+    """Likewise, of what is asked for."""
     body: bytes
     """Whole, once `complete`; empty after `release_body`."""
     complete: bool
@@ -156,7 +159,7 @@ class Exchange(RequestHead):
         self.max_body_bytes = max_body_bytes
         self.closing = True
         self.answered = self.ended = self.gone = self.write_timed_out = False
-        self.caller = None
+        self.caller = self.route = None
         self.on_gone = self.on_pause = self.on_resume = None
 
     @property

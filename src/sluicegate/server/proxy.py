@@ -18,6 +18,7 @@ from sluicegate.billing.limits import KeyLimits, Refusal
 from sluicegate.billing.meter import InputRatios, Meter
 from sluicegate.billing.profiles import Switches, decide
 from sluicegate.errors import (
+    ClientError,
     DecodeError,
     Forbidden,
     InsufficientBalance,
@@ -31,13 +32,14 @@ from sluicegate.errors import (
     UpstreamStatus,
     UpstreamTimeout,
 )
-from sluicegate.messages import Usage, UsageSource
+from sluicegate.messages import Format, Usage, UsageSource
 from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
 from sluicegate.routing.retry import Progress, Rules, final_error, next_attempt
 from sluicegate.routing.route import order
 from sluicegate.server import telemetry
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange
+from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.settings import WorkerSettings
@@ -45,20 +47,51 @@ from sluicegate.server.tab import Tab, Till
 from sluicegate.server.targets import Target, Targets
 from sluicegate.server.telemetry import Tally
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
-from sluicegate.wire import openai_errors
+from sluicegate.wire import StreamCodec
 from sluicegate.wire.cost import bill
-from sluicegate.wire.openai_chat import ChatStream
-from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
-from sluicegate.wire.openai_chat_request import ChatRequest
+from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
 
 EVENT_STREAM = (
     b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
 )
 JSON = b"content-type: application/json\r\n"
+ARRAY = JSON + b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 EXTEND_AT = 0.75
 """Share of the reserved output that is used up when a running stream asks for more."""
-KEEPALIVE = b": keep-alive\n\n"
+
+_REQUEST_SLOTS = (
+    "_answer",
+    "_attempts",
+    "_bench",
+    "_called",
+    "_codec",
+    "_deployment",
+    "_due_at",
+    "_estimate",
+    "_exchange",
+    "_extending",
+    "_finish_left",
+    "_first_content",
+    "_interpreter",
+    "_key",
+    "_limit",
+    "_loop",
+    "_meter",
+    "_model",
+    "_plan",
+    "_relay",
+    "_request",
+    "_reserved_output",
+    "_row",
+    "_started",
+    "_started_at",
+    "_stopping",
+    "_switches",
+    "_tab",
+    "_target",
+    "request_id",
+)
 
 
 class Plan:
@@ -128,9 +161,13 @@ def new_request_id(number: int) -> str:
 
 
 class ServedRequest:
-    """One chat completion, streamed or not."""
+    """One generation request in any format, streamed or not."""
 
-    def __init__(self, bench: Bench, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
+    __slots__ = _REQUEST_SLOTS
+
+    def __init__(
+        self, bench: Bench, exchange: Exchange, key: KeyRecord, request_id: str, interpreter: Interpreter
+    ) -> None:
         self._bench = bench
         self._plan = bench.plan
         self._exchange = exchange
@@ -141,15 +178,17 @@ class ServedRequest:
         self._started = exchange.received_at
         self._called = 0.0
         self._first_content: float | None = None
-        self._error: SluicegateError | None = None
         self._attempts = 0
         self._relay: Relay | None = None
-        self._codec: ChatStream | None = None
+        self._interpreter = interpreter
+        self._request = interpreter.request
+        self._codec: StreamCodec | None = None
+        self._answer: PassedAnswer | None = None
         self._finish_left = False
         self._reserved_output = 0
+        self._limit: int | None = None
         self._extending = False
         self._stopping: SluicegateError | None = None
-        self._dropped: list[str] = []
         self._switches: Switches | None = None
 
     # ---- admission --------------------------------------------------------------------------------------------------
@@ -160,7 +199,7 @@ class ServedRequest:
         Raises:
             SluicegateError: refused, or failed before a byte was sent; to be told as an error answer.
         """
-        self._request = request = ChatRequest(self._exchange.body)
+        request = self._request
         model = self._plan.settings.catalogue.find(request.model)
         if model is None:
             raise ModelNotFound(
@@ -178,14 +217,15 @@ class ServedRequest:
             raise RateLimited(admitted.message, admitted.wait_s)
         used = 0
         try:
-            await self._reserve(request, model)
+            await self._reserve(model)
             self._bench.running.add(self)
             used = await self._run()
         finally:
             self._bench.running.discard(self)
             limits.release(self._loop.time(), admitted, self._estimate, used)
 
-    async def _reserve(self, request: ChatRequest, model: Model) -> None:
+    async def _reserve(self, model: Model) -> None:
+        request = self._request
         settings = self._plan.settings
         whole = request.max_output_tokens or model.max_output_tokens
         output = whole
@@ -197,7 +237,7 @@ class ServedRequest:
             account_id=self._key.account_id,
             key=self._key.name,
             model=request.model,
-            client_format="chat",
+            client_format=self._interpreter.client.name,
             stream=request.stream,
             started_at=self._started_at,
             client_request_id=_header_text(self._exchange, b"x-request-id"),
@@ -209,10 +249,8 @@ class ServedRequest:
             may_cut=not request.stream and request.max_output_tokens is None,
         )
         self._reserved_output = covered
-        self._limit: int | None = None
         if covered < output * request.choices:
             self._limit = covered // request.choices
-            self._dropped.append(f"{request.max_output_key};cut to credit")
         self._meter = Meter(
             self._bench.ratios,
             self._key.id,
@@ -264,21 +302,20 @@ class ServedRequest:
 
     async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
         provider = self._plan.settings.catalogue.providers[deployment.provider]
-        request = self._request
-        target = self._plan.targets.get(provider.name, "chat", deployment.model)
+        interpreter, request, row = self._interpreter, self._request, self._row
+        format = interpreter.target_format(provider)
+        target = self._plan.targets.get(provider.name, format, deployment.model)
         self._switches = self._plan.switches(self._key, self._model, provider)
         clocks = self._plan.clocks(self._model, deployment)
-        row = self._row
-        row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, "chat"
+        row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, format
         row.attempts = self._attempts
         row.upstream_id = None
         self._meter.restart()
-        body = request.upstream_body(
-            deployment.model,
-            ask_usage=request.stream and provider.stream_options,
-            drop=provider.drop_fields,
-            max_output_tokens=self._limit,
-        )
+        interpreter.asked = self._asked()
+        try:
+            body = interpreter.upstream_body(format, provider, self._model, deployment.model, self._limit)
+        except ClientError as error:
+            return "failed", error
         try:
             connection = await self._connect(
                 target, min(clocks.connect_timeout_s, self._due_at - self._loop.time())
@@ -289,17 +326,18 @@ class ServedRequest:
             if connection is not None:
                 connection.abort()
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
-        relay = self._make_relay(provider, clocks)
-        self._relay = relay
+        self._relay = relay = self._make_relay(format, provider, clocks)
         if not self._called:
             self._called = time.monotonic()
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
         try:
-            ending = await relay.run(connection, target.head(len(body), stream=request.stream), body)
+            lines = interpreter.upstream_lines(format, provider, body, self._exchange.headers)
+            head = target.head(len(body), stream=request.stream, lines=lines)
+            ending = await relay.run(connection, head, body)
         finally:
             self._relay = None
         if ending == "complete" and not request.stream:
-            return self._read_answer(relay, provider)
+            return self._read_answer(relay, format, provider)
         if self._codec is not None:
             self._meter.reported = self._codec.usage
             row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
@@ -325,17 +363,22 @@ class ServedRequest:
         finally:
             self._exchange.on_gone = None
 
-    def _make_relay(self, provider: Provider, clocks: StreamClocks) -> Relay:
+    def _asked(self) -> Asked:
+        return Asked(
+            model=self._request.model,
+            id=self.request_id[4:],
+            created=int(self._started_at),
+            hide_provider=not self._plan.settings.server.expose_provider,
+            input_estimate=max(1, len(self._request.body) // 4),
+            usage_shown=self._shows_usage(),
+            continuous_usage=self._request.continuous_usage,
+            array=self._interpreter.array,
+        )
+
+    def _make_relay(self, format: Format, provider: Provider, clocks: StreamClocks) -> Relay:
         settings = self._plan.settings
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
-        identity = Identity(
-            model=self._request.model,
-            fallback_id="chatcmpl-" + self.request_id[4:],
-            created=int(self._started_at),
-            hide_provider=not settings.server.expose_provider,
-        )
-        self._identity = identity
         if not self._request.stream:
             return PlainRelay(
                 self._exchange,
@@ -346,14 +389,15 @@ class ServedRequest:
                 secrets=provider.api_keys,
                 drain_cap_s=drain_cap_s,
             )
-        self._codec = codec = ChatStream(
-            identity,
+        options = PassOptions(
             count_text=self._meter.add,
-            keep_null_usage=self._shows_usage(),
+            usage_shown=self._shows_usage(),
             repair=provider.repair,
             choices=self._request.choices,
             max_event_bytes=clocks.max_event_bytes,
+            array=self._interpreter.array,
         )
+        self._codec = codec = self._interpreter.stream(format, self._model, options)
         return StreamRelay(
             self._exchange,
             codec,
@@ -363,15 +407,17 @@ class ServedRequest:
             total_due_at=self._due_at,
             secrets=provider.api_keys,
             drain_cap_s=drain_cap_s,
-            keepalive=KEEPALIVE,
+            keepalive=b"\n" if self._interpreter.array else self._interpreter.client.keepalive,
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
         )
 
-    def _read_answer(self, relay: Relay, provider: Provider) -> tuple[Ending, SluicegateError | None]:
+    def _read_answer(
+        self, relay: Relay, format: Format, provider: Provider
+    ) -> tuple[Ending, SluicegateError | None]:
         assert isinstance(relay, PlainRelay)
         try:
-            answer = ChatAnswer(self._identity, relay.body)
+            answer = self._interpreter.plain(format, self._model, relay.body)
         except DecodeError as error:
             return "failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}.")
         if answer.error is not None:
@@ -419,11 +465,11 @@ class ServedRequest:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
         self._first_content = time.monotonic()
         self._exchange.release_body()
-        self._request.body = b""
+        self._interpreter.release()
 
     def head_lines(self) -> bytes:
         """Return the header lines of a streamed answer."""
-        return EVENT_STREAM + self._told()
+        return (ARRAY if self._interpreter.array else EVENT_STREAM) + self._told()
 
     def finish_leaves(self) -> None:
         """Checkpoint: the finish leaves before usage has come."""
@@ -479,7 +525,9 @@ class ServedRequest:
         elif isinstance(error, InsufficientBalance):
             row = await self._settle("credit_spent", error, billed=True)
         else:
-            refused = isinstance(error, UpstreamStatus) and error.retry == "never"
+            refused = isinstance(error, ClientError) or (
+                isinstance(error, UpstreamStatus) and error.retry == "never"
+            )
             failed = "upstream_error" if isinstance(error, UpstreamError) else "interrupted"
             begun = self._first_content is not None
             row = await self._settle(
@@ -544,6 +592,7 @@ class ServedRequest:
             lines = JSON + self._told()
             if switches.cost_header:
                 lines += b"%b: %d\r\n" % (switches.cost_header.encode(), row.cost_nano_usd)
+            assert self._answer is not None
             exchange.respond(200, lines, self._answer.encode(told))
             return
         codec = self._codec
@@ -559,13 +608,13 @@ class ServedRequest:
         exchange = self._exchange
         if exchange.answered:
             exchange.closing = True
-            if self._request.stream:
-                exchange.end(openai_errors.error_event(error))
-            else:
+            if self._codec is None:
                 exchange.abort()
+            else:
+                exchange.end(self._codec.failure(error))
             return
-        lines = JSON + self._told() + error_lines(error, self._attempts)
-        exchange.respond(error.status, lines, openai_errors.error_body(error))
+        status, body = self._interpreter.error(error, self.request_id)
+        exchange.respond(status, JSON + self._told() + error_lines(error, self._attempts), body)
 
     def _shows_usage(self) -> bool:
         assert self._switches is not None
@@ -573,6 +622,9 @@ class ServedRequest:
 
     def _told(self) -> bytes:
         row, server = self._row, self._plan.settings.server
+        dropped = self._interpreter.dropped
+        if self._limit is not None:
+            dropped = [*dropped, f"{self._request.max_output_key};cut to credit"]
         upstream_id = self._codec.upstream_id if self._codec is not None else row.upstream_id
         return answer_headers(
             self.request_id,
@@ -580,7 +632,7 @@ class ServedRequest:
             attempts=self._attempts if server.expose_provider else None,
             overhead_ms=(self._called - self._started) * 1000 if self._called else None,
             upstream_id=upstream_id if server.expose_provider else None,
-            dropped=self._dropped,
+            dropped=dropped,
         )
 
 

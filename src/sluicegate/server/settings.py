@@ -2,6 +2,7 @@
 
 import msgspec
 
+from sluicegate.messages import TranslationPolicy
 from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
 
 
@@ -71,7 +72,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     billing: BillingSettings
     retry: RetrySettings
     journal: JournalSettings
-    translation: str
+    translation: TranslationPolicy
     catalogue: Catalogue
     key_secret: bytes
     """Key of the keyed hash under which gateway keys are stored."""

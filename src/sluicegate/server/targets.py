@@ -5,7 +5,7 @@ Made once per provider, format and model, not per request. What a request adds i
 
 from collections.abc import Mapping
 from functools import cached_property
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from sluicegate import __version__
 from sluicegate.errors import ConfigError
@@ -19,6 +19,13 @@ _AUTH_LINES: Mapping[str, str] = {
     "x-api-key": "x-api-key: {}\r\n",
     "x-goog-api-key": "x-goog-api-key: {}\r\n",
     "api-key": "api-key: {}\r\n",
+}
+_PATHS: Mapping[str, str] = {
+    "chat": "/chat/completions",
+    "completions": "/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+    "gemini": "/models/{model}",
 }
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -46,8 +53,7 @@ class Target:
             provider.tls,
             provider.max_connections,
         )
-        query = "&".join(part for part in (url.query, urlencode(provider.query)) if part)
-        self._path = (url.path or "/") + (f"?{query}" if query else "")
+        self._paths = (self._path(url, stream=False), self._path(url, stream=True))
         self._host = (
             url.hostname if url.port in (None, _DEFAULT_PORTS[url.scheme]) else f"{url.hostname}:{url.port}"
         )
@@ -56,35 +62,62 @@ class Target:
         self._next_key = 0
 
     def _url(self) -> str:
+        """Return the base URL of the format, joined to what the SDKs of that format join it to."""
         provider = self.provider
         base = provider.urls.get(self.format, provider.base_url).rstrip("/")
-        template = provider.paths.get(self.format)
-        if template is not None:
-            return base + template.replace("{model}", quote(self.model, safe="/:@"))
-        if self.format == "chat":
-            return base + "/chat/completions"
-        return base + "/" + self.format
+        if self.format in provider.paths:
+            return base
+        if self.format == "messages":
+            return base.removesuffix("/v1") + "/v1"
+        if self.format == "gemini":
+            for version in ("/v1beta", "/v1"):
+                if base.endswith(version):
+                    return base.removesuffix(version) + "/v1beta"
+            return base + "/v1beta"
+        return base
+
+    def _path(self, url: SplitResult, *, stream: bool) -> str:
+        provider, query = self.provider, dict(self.provider.query)
+        template = provider.paths.get(self.format) or _PATHS[self.format]
+        if self.format == "gemini" and self.format not in provider.paths:
+            template += ":streamGenerateContent" if stream else ":generateContent"
+            if stream:
+                query["alt"] = "sse"
+        path = url.path.rstrip("/") + template.replace("{model}", quote(self.model, safe="/:@"))
+        joined = "&".join(part for part in (url.query, urlencode(query)) if part)
+        return f"{path}?{joined}" if joined else path
 
     @cached_property
-    def _heads(self) -> list[bytes]:
-        """The request's head up to its length, one for each of the provider's keys."""
+    def _heads(self) -> list[tuple[bytes, bytes]]:
+        """The request's head up to its length, plain and streamed, for each of the provider's keys."""
         provider = self.provider
         auth = provider.auth or _AUTH_BY_FORMAT.get(self.format, "bearer")
         line = _AUTH_LINES.get(auth)
         credentials = [line.format(key) for key in provider.api_keys] if line is not None else []
         fixed = "".join(f"{name.lower()}: {value}\r\n" for name, value in provider.headers.items())
-        head = (
-            f"POST {self._path} HTTP/1.1\r\nhost: {self._host}\r\nuser-agent: sluicegate/{__version__}\r\n"
-            "content-type: application/json\r\naccept-encoding: identity\r\n"
-        )
-        return [(head + credential + fixed).encode() for credential in credentials or [""]]
 
-    def head(self, body_bytes: int, *, stream: bool) -> bytes:
-        """Return a request's head; the provider's keys take turns."""
+        def head(credential: str, path: str, accept: str) -> bytes:
+            return (
+                f"POST {path} HTTP/1.1\r\nhost: {self._host}\r\nuser-agent: sluicegate/{__version__}\r\n"
+                f"content-type: application/json\r\naccept-encoding: identity\r\naccept: {accept}\r\n"
+                f"{credential}{fixed}"
+            ).encode()
+
+        plain, streamed = self._paths
+        return [
+            (head(credential, plain, "application/json"), head(credential, streamed, "text/event-stream"))
+            for credential in credentials or [""]
+        ]
+
+    def head(self, body_bytes: int, *, stream: bool, lines: bytes = b"") -> bytes:
+        """Return a request's head; the provider's keys take turns.
+
+        Args:
+            lines: further ready header lines.
+        """
         heads = self._heads
         self._next_key = (self._next_key + 1) % len(heads)
-        accept = b"text/event-stream" if stream else b"application/json"
-        return heads[self._next_key] + b"accept: %b\r\ncontent-length: %d\r\n\r\n" % (accept, body_bytes)
+        return b"%b%bcontent-length: %d\r\n\r\n" % (heads[self._next_key][stream], lines, body_bytes)
 
 
 class Targets:

@@ -7,16 +7,16 @@ finish is held, that a tool call decides the reason, that an error comes before 
 """
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
-from sluicegate.messages import Request, StreamError, StreamEvent, Usage, Vendor
+from sluicegate.messages import Request, StreamError, StreamEvent, TranslationPolicy, Usage, Vendor
 from sluicegate.wire import Bill, StreamCodec
 
-Policy = Literal["default", "strict", "lenient"]
+Policy = TranslationPolicy
 
 
 class Notes:

@@ -1,0 +1,244 @@
+"""Between a client and a provider of any two formats: says the request in the provider's, the answer in the client's.
+
+On the same format bytes pass with edits at their offsets; across formats everything goes through the vocabulary of
+`messages`. Which of the two it is, is decided for each attempt; nothing else of the shell has to know.
+"""
+
+from functools import partial
+
+import msgspec
+
+from sluicegate.capabilities import Capabilities
+from sluicegate.errors import DecodeError, SluicegateError
+from sluicegate.messages import (
+    End,
+    Finish,
+    Format,
+    ReasoningDelta,
+    RefusalDelta,
+    Request,
+    StreamError,
+    StreamEvent,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+    UsageReport,
+)
+from sluicegate.routing.catalog import Model, Provider
+from sluicegate.wire import Bill, StreamCodec, json_edit
+from sluicegate.wire.anthropic_headers import upstream_headers
+from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.translated import TranslatedStream
+from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
+
+_STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
+
+
+class Interpreter:
+    """One request of one client, for as many attempts as it takes."""
+
+    __slots__ = (
+        "_body",
+        "_decoded",
+        "_path_model",
+        "_policy",
+        "array",
+        "asked",
+        "client",
+        "dropped",
+        "request",
+    )
+
+    def __init__(
+        self,
+        format: Format,
+        body: bytes,
+        policy: Policy,
+        path_model: str | None = None,
+        stream: bool = False,
+        array: bool = False,
+    ) -> None:
+        """Read the request's edges.
+
+        Args:
+            policy: what becomes of what a provider's format cannot say.
+            path_model, stream, array: what the path of a Gemini request says.
+        Raises:
+            BadRequest: in the client's own terms.
+        """
+        self.client: Codec = FORMATS[format]
+        self.request: PassedRequest = self.client.read_request(body, path_model, stream)
+        self.array = array
+        self.asked: Asked
+        """Set before the first attempt."""
+        self.dropped: list[str] = []
+        """What the last attempt's provider was not told."""
+        self._body = body
+        self._path_model = path_model
+        self._policy: Policy = policy
+        self._decoded: tuple[Request, list[str]] | None = None
+
+    def release(self) -> None:
+        """Let the request's body go: there will be no other attempt."""
+        self._body = b""
+        self.request.body = b""
+        self._decoded = None
+
+    def target_format(self, provider: Provider) -> Format:
+        """Return the client's own format where the provider speaks it, else the provider's first."""
+        name = self.client.name
+        return name if name in provider.speaks else provider.speaks[0]  # type: ignore[return-value]  # a Format
+
+    def upstream_body(
+        self, target: Format, provider: Provider, model: Model, upstream_model: str, limit: int | None
+    ) -> bytes:
+        """Return the body for a provider; `dropped` then says what it leaves out.
+
+        Args:
+            limit: the output tokens to allow instead of the client's own limit; None: the client's.
+        Raises:
+            BadRequest: wrong in its own format in a way that only translation sees.
+            UnsupportedFeature: the provider's format cannot say it.
+        """
+        if target == self.client.name:
+            self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
+            return self.request.upstream_body(
+                upstream_model,
+                ask_usage=self.request.stream and provider.stream_options,
+                drop=provider.drop_fields,
+                max_output_tokens=limit,
+            )
+        if self._decoded is None:
+            notes = Notes(self._policy)
+            self._decoded = (self.client.decode_request(self._body, notes, self._path_model), notes.dropped)
+        request, dropped = self._decoded
+        notes = Notes(self._policy)
+        notes.dropped = list(dropped)
+        can = capabilities_of(model, target)
+        self.asked.tool_names = FORMATS[target].tool_names(request)
+        self.asked.legacy_functions = request.legacy_functions
+        self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
+        if not self.asked.raw:
+            self.asked.raw = json_edit.decode_top(self._body, self.client.name)
+        if limit is not None or (request.max_output_tokens is None and target == "messages"):
+            request = msgspec.structs.replace(request, max_output_tokens=limit or model.max_output_tokens)
+        body = FORMATS[target].encode_request(request, upstream_model, can, notes)
+        unwanted = set(provider.drop_fields)
+        if not provider.stream_options:
+            unwanted.add("stream_options")
+        self.dropped = notes.dropped
+        return json_edit.changed(body, {}, unwanted) if unwanted else body
+
+    def upstream_lines(
+        self, target: Format, provider: Provider, body: bytes, client_headers: list[tuple[bytes, bytes]]
+    ) -> bytes:
+        """Return the header lines a provider of this format wants beside its key."""
+        if target != "messages":
+            return b""
+        own = client_headers if self.client.name == "messages" else None
+        return upstream_headers(body, own, provider.betas_deny)
+
+    def stream(self, target: Format, model: Model, options: PassOptions) -> StreamCodec:
+        """Return the codec of one attempt at a streamed answer."""
+        if target == self.client.name:
+            return self.client.pass_stream(self.asked, options)
+        codec = FORMATS[target]
+        can = capabilities_of(model, target)
+        return TranslatedStream(
+            codec.stream_decoder(can, options.count_text),
+            self.client.stream_encoder(self.asked),
+            partial(codec.decode_answer, can=can),
+            joins_usage=self.client.joins_usage,
+            choices=options.choices,
+        )
+
+    def plain(self, target: Format, model: Model, body: bytes) -> PassedAnswer:
+        """Read a plain answer, also one that came as a stream although none was asked for.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        streamed = body.lstrip().startswith(_STREAM_MARKS)
+        if target == self.client.name and not streamed:
+            return self.client.pass_answer(self.asked, body)
+        codec = FORMATS[target]
+        can = capabilities_of(model, target)
+        if streamed:
+            decoder = codec.stream_decoder(can, _ignore)
+            events = decoder.feed(body)
+            if not any(isinstance(event, End | StreamError) for event in events):
+                events += decoder.finish()
+            return TranslatedAnswer(self.client, self.asked, events, decoder.upstream_id)
+        return TranslatedAnswer(self.client, self.asked, codec.decode_answer(body, can), None)
+
+    def error(self, error: SluicegateError, request_id: str) -> tuple[int, bytes]:
+        """Return status and body of an error answer in the client's format."""
+        return self.client.encode_error(error, request_id)
+
+
+class TranslatedAnswer:
+    """A plain answer across formats. See `PassedAnswer`."""
+
+    def __init__(
+        self, client: Codec, asked: Asked, events: list[StreamEvent], upstream_id: str | None
+    ) -> None:
+        self._client = client
+        self._asked = asked
+        self.error: StreamError | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.upstream_id = upstream_id
+        self.repaired = False
+        self._events: list[StreamEvent] = []
+        called: set[int] = set()
+        for event in events:
+            match event:
+                case StreamError():
+                    self.error = event
+                    return
+                case UsageReport():
+                    self.usage = event.usage
+                case ToolCallStart():
+                    called.add(event.choice)
+                case Finish():
+                    if event.choice in called and event.reason not in _KEEPS_REASON:
+                        event = msgspec.structs.replace(event, reason="tool_calls")
+                    self.finish_reason = event.reason
+            self._events.append(event)
+        if self.finish_reason is None:
+            raise DecodeError(client.name, None, "the answer has no end")
+
+    def texts(self) -> list[str]:
+        """Return every text the model produced, for counting."""
+        texts: list[str] = []
+        for event in self._events:
+            match event:
+                case TextDelta() | ReasoningDelta() | RefusalDelta():
+                    texts.append(event.text)
+                case ToolCallStart():
+                    texts.append(event.name)
+                case ToolCallDelta():
+                    texts.append(event.arguments)
+        return texts
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it."""
+        return self._client.encode_answer(self._events, self._asked, bill)
+
+
+def capabilities_of(model: Model, target: Format) -> Capabilities:
+    """Return what a model can take, in the format it is asked in."""
+    given = {
+        name: value for name, value in model.capabilities.items() if name in Capabilities.__struct_fields__
+    }
+    return msgspec.convert(given, Capabilities)
+
+
+def _has(body: bytes, key: str) -> bool:
+    return b'"%b"' % key.encode() in body
+
+
+def _ignore(text: str) -> None:
+    """The plain path counts an answer's texts itself."""

@@ -1,0 +1,119 @@
+"""What a path and a method ask for. Pure; ids in a path may hold slashes and colons, so it is split at its last colon.
+
+Source: wire formats page `README.md`, routes.
+"""
+
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
+from sluicegate.messages import Format
+
+Kind = Literal["generate", "count_tokens", "models", "model", "probe", "generation"]
+
+_GENERATE: dict[str, Format] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
+_COUNT: dict[str, Format] = {
+    "/v1/messages/count_tokens": "messages",
+    "/v1/responses/input_tokens": "responses",
+}
+_PROBES = frozenset({"/", "/healthz", "/readyz"})
+_GEMINI_VERSIONS = ("/v1/", "/v1beta/", "/v1alpha/", "/v1beta1/")
+_GEMINI_METHODS: dict[str, tuple[Kind, bool]] = {
+    "generateContent": ("generate", False),
+    "streamGenerateContent": ("generate", True),
+    "countTokens": ("count_tokens", False),
+}
+_DOUBLED = ("/v1/v1/", "/v1beta/v1beta/", "/v1/v1beta/", "/v1beta/v1/")
+
+
+class Route(NamedTuple):
+    """One endpoint."""
+
+    kind: Kind
+    format: Format = "chat"
+    """The format in which it is answered, errors included."""
+    model: str | None = None
+    """The id that the path names."""
+    stream: bool = False
+    """A Gemini method that streams."""
+    array: bool = False
+    """Gemini without `alt=sse`: a JSON array instead of events."""
+
+
+def format_of(path: str) -> Format:
+    """Return the format in which errors of a path are told: the one it looks like, else OpenAI's."""
+    if path.startswith("/v1/messages"):
+        return "messages"
+    if path.startswith(("/v1beta", "/v1alpha")) or path.rpartition(":")[2] in _GEMINI_METHODS:
+        return "gemini"
+    return _GENERATE.get(path, "chat")
+
+
+def match(method: str, path: str, query: str) -> Route:
+    """Return what a request asks for.
+
+    Args:
+        path: raw, still percent-encoded.
+    Raises:
+        PathUnknown, MethodNotAllowed, NotImplementedYet: to be told in the format of `format_of`.
+    """
+    format = _GENERATE.get(path)
+    if format is not None:
+        _require(method, "POST")
+        return Route("generate", format)
+    if path in _PROBES:
+        _require(method, "GET", "HEAD")
+        return Route("probe")
+    format = _COUNT.get(path)
+    if format is not None:
+        _require(method, "POST")
+        return Route("count_tokens", format)
+    if path.startswith(_GEMINI_VERSIONS):
+        name, _, action = path.rpartition(":")
+        found = _GEMINI_METHODS.get(action)
+        if found is not None:
+            _require(method, "POST")
+            kind, stream = found
+            array = stream and ("alt", "sse") not in parse_qsl(query)
+            return Route(kind, "gemini", _gemini_model(name), stream, array)
+        collection = path[1:].partition("/")[2]
+        if collection == "models" or collection.startswith("models/"):
+            _require(method, "GET", "HEAD")
+            of: Format = "chat" if path.startswith("/v1/") else "gemini"
+            model = unquote(collection[7:])
+            return Route("model", of, model) if model else Route("models", of)
+    if path.startswith("/v1/generations/"):
+        _require(method, "GET", "HEAD")
+        return Route("generation", "chat", unquote(path[16:]))
+    raise _unknown(method, path)
+
+
+def _gemini_model(name: str) -> str:
+    """Return the model's id of `/v1beta/models/ID`, of Vertex' longer paths, and of paths that leave `models/` out."""
+    rest = unquote(name[1:].partition("/")[2])
+    for marker in ("publishers/google/models/", "models/"):
+        at = rest.find(marker)
+        if at >= 0 and (marker != "models/" or at == 0):
+            return rest[at + len(marker) :]
+    return rest
+
+
+def _require(method: str, *allowed: str) -> None:
+    if method not in allowed:
+        raise MethodNotAllowed(
+            f"The method {method} is not allowed here; use {' or '.join(allowed)}.", ", ".join(allowed)
+        )
+
+
+def _unknown(method: str, path: str) -> ClientError:
+    shown = path[:200]
+    if path.startswith(_DOUBLED):
+        return PathUnknown(f"Unknown path {shown}: the base URL names the API's version twice.")
+    if path == "/v1/realtime":
+        return NotImplementedYet("Realtime is not supported by this gateway.")
+    return PathUnknown(f"Unknown path: {method} {shown}")
