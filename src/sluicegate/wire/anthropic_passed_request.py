@@ -13,7 +13,7 @@ import msgspec
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
-from sluicegate.wire.openai_chat_request import estimate_input, read_members
+from sluicegate.wire.request_edges import estimate_input, other_models, read_members
 
 _ROLES = frozenset({"user", "assistant", "system"})
 
@@ -68,8 +68,7 @@ class AnthropicRequest:
         self.continuous_usage = False
         self.max_output_key = "max_tokens"
         self.max_output_tokens: int | None = self._limit(counting)
-        fallbacks = self.value("fallbacks")
-        self.names_other_models = "fallbacks" if fallbacks not in (None, b"null", b"[]") else None
+        self.names_other_models = other_models(self._members, self.value, ("fallbacks",))
         """The field that names models beside `model`."""
         messages = self._read_messages()
         self.input_estimate = estimate_input(body, len(messages))

@@ -28,7 +28,7 @@ from sluicegate.wire.anthropic_fields import (
     text_of,
     value_of,
 )
-from sluicegate.wire.openai_chat_request import read_members
+from sluicegate.wire.request_edges import read_members
 from sluicegate.wire.translation import Notes, bad_field
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")

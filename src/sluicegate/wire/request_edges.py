@@ -70,7 +70,7 @@ def estimate_input(body: bytes, messages: int) -> int:
     """Estimate the tokens of a request from above, without a tokenizer: bytes / 3, media by their size or kind."""
     size = len(body)
     media = 0
-    if size > _MEDIA_SCAN_BYTES:
+    if size > _MEDIA_SCAN_BYTES and (b";base64," in body or b'"data"' in body):
         for match in _BASE64.finditer(body):
             encoded = match.end(1) - match.start(1)
             size -= encoded
