@@ -36,8 +36,11 @@ def kill(writer: JournalWriter) -> Path:
 def read_all(segment: Segment) -> list[Record]:
     """Read all that can be read now."""
     records: list[Record] = []
-    while not (batch := segment.read()).at_end:
+    at_end = False
+    while not at_end:
+        batch = segment.read()
         records += batch.records
+        at_end = batch.at_end
     return records
 
 

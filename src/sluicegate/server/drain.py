@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from sluicegate.billing.ledger import ProviderCost, Record, Reservations, Settled, settle_after_crash
+from sluicegate.billing.ledger import Record, Reservations, settle_after_crash
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.journal import SegmentName, boot_id, process_started, sync_file
 from sluicegate.server.journal_reader import Segment, remove_unfinished, segments
@@ -30,8 +30,8 @@ from sluicegate.store import CommitResult, Store
 
 LOCK_WAIT_S = 5.0
 """How long the writer of a journal may still live when a supervisor starts; then it is killed."""
-GATHER_S = 0.05
-"""Between two passes, however often woken: a commit of one record costs much the same as one of many."""
+GATHER_S = 0.1
+"""Least time between two commits: one alone costs as much as hundreds of rows in it."""
 RETRY_S = 1.0
 """Between tries while the store is away."""
 
@@ -62,10 +62,6 @@ class _Journal:
         for segment in self.segments:
             segment.close()
         self.segments.clear()
-
-
-GATHER_S = 0.1
-"""Least time between two commits: one alone costs as much as hundreds of rows in it."""
 
 
 class JournalDrain:
@@ -220,14 +216,14 @@ class JournalDrain:
         seen = 0
         while True:
             start = segment.offset
-            batch = segment.read()
-            if any(type(record) is Settled or type(record) is ProviderCost for record in batch.records):
+            batch = segment.read(only_booked=True)
+            if batch.records:
                 try:
                     await self._commit(journal, segment, batch.records)
                 except BaseException:
                     segment.offset = start
                     raise
-            seen += len(batch.records)
+            seen += batch.seen
             if batch.at_end:
                 break
         self.damaged_bytes += segment.damaged_bytes - damaged
@@ -249,9 +245,12 @@ class JournalDrain:
         pending = Reservations()
         for segment in journal.segments:
             segment.rewind()
-            while not (batch := segment.read()).at_end:
+            at_end = False
+            while not at_end:
+                batch = segment.read()
                 for record in batch.records:
                     pending.apply(record)
+                at_end = batch.at_end
                 await asyncio.sleep(0)
         if len(pending):
             log(JOURNAL_ENDED, worker=journal.worker, pid=journal.pid, interrupted=len(pending))

@@ -14,13 +14,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from sluicegate.billing.ledger import Record
-from sluicegate.server.journal import FRAME, MAGIC, SUFFIX, Header, SegmentName
+from sluicegate.billing.ledger import Checkpoint, Extended, Record, Reserved
+from sluicegate.server.journal import FRAME, LENGTH_AT, MAGIC, SUFFIX, Header, SegmentName
 from sluicegate.server.telemetry import JOURNAL_DAMAGED, JOURNAL_TORN, log
 
 READ_BYTES = 256 * 1024
 """Read at a time: about 600 settlements, and some milliseconds of a commit."""
 _SPACE = bytes(8)
+_UNBOOKED = tuple(
+    msgspec.msgpack.encode({"type": kind.__struct_config__.tag})[1:]
+    for kind in (Reserved, Extended, Checkpoint)
+)
+"""How the payload of a record that no commit books goes on after its first byte: msgspec writes the tag first."""
 
 _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -30,8 +35,8 @@ class Batch(NamedTuple):
     """What one read brought."""
 
     records: list[Record]
-    offset: int
-    """Where the next read begins: all before it has been seen."""
+    seen: int
+    """How many records there were, with those that were passed over."""
     at_end: bool
     """Nothing more can be read now."""
 
@@ -87,21 +92,23 @@ class Segment:
             self._locked = True
         return True
 
-    def read(self, max_bytes: int = READ_BYTES) -> Batch:
-        """Read the next whole records."""
+    def read(self, max_bytes: int = READ_BYTES, *, only_booked: bool = False) -> Batch:
+        """Read the next whole records.
+
+        Args:
+            only_booked: decode no more than what a commit books; reservations and the like are only counted.
+        """
         data = os.pread(self._fd, max_bytes, self.offset)
-        records, used, wanted = self._parse(data)
+        records, seen, used, wanted = self._parse(data, only_booked)
         if used == 0 and wanted > len(data):  # one frame that is longer than a read
             data = os.pread(self._fd, min(wanted, os.fstat(self._fd).st_size - self.offset), self.offset)
-            records, used, wanted = self._parse(data)
+            records, seen, used, wanted = self._parse(data, only_booked)
         self.offset += used
-        if used or not data:
-            return Batch(records, self.offset, at_end=not data)
-        if not self._locked and data.startswith(_SPACE):  # the space its writer keeps: the usual end
-            return Batch([], self.offset, at_end=True)
-        if self._skip_damage():
-            return Batch([], self.offset, at_end=False)
-        return Batch([], self.offset, at_end=True)
+        # The space that the writer keeps is the usual end.
+        at_end = not data or (not self._locked and data.startswith(_SPACE, used))
+        if used or at_end:
+            return Batch(records, seen, at_end)
+        return Batch([], 0, at_end=not self._skip_damage())
 
     def _read_header(self) -> None:
         """Read the magic and the header; where they are damaged, the records behind them still count."""
@@ -125,31 +132,32 @@ class Segment:
         if marker != self._marker:
             return None, 0
         size = FRAME.size + length
-        if len(data) - at < size:
+        covered = data[at + LENGTH_AT : at + size]
+        if len(covered) != size - LENGTH_AT or zlib.crc32(covered) != checksum:
             return None, size
-        covered = memoryview(data)[at + 12 : at + size]
-        if zlib.crc32(covered) != checksum:
-            return None, size
-        return data[at + FRAME.size : at + size], size
+        return covered[4:], size
 
-    def _parse(self, data: bytes) -> tuple[list[Record], int, int]:
-        """Return the records of the good frames at the start, the bytes they took, and the size of the next
-        frame.
+    def _parse(self, data: bytes, only_booked: bool) -> tuple[list[Record], int, int, int]:
+        """Return the records of the good frames at the start, how many were seen, the bytes they took, and the
+        size of the next frame.
         """
         records: list[Record] = []
-        at = 0
+        seen = at = 0
         while True:
             payload, size = self._frame_at(data, at)
             if payload is None:
-                return records, at, size
-            try:
-                records.append(_decode_record(payload))
-            except msgspec.MsgspecError as error:
-                # A good checksum over something that is no record: written by another version. Kept, not guessed at.
-                if records:
-                    return records, at, 0
-                self._quarantine(self.offset, data[:size], error=error)
-                return records, size, 0
+                return records, seen, at, size
+            if not (only_booked and payload.startswith(_UNBOOKED, 1)):
+                try:
+                    records.append(_decode_record(payload))
+                except msgspec.MsgspecError as error:
+                    # A good checksum over something that is no record: written by another version. Kept, not
+                    # guessed at.
+                    if seen:
+                        return records, seen, at, 0
+                    self._quarantine(self.offset, data[:size], error=error)
+                    return records, 0, size, 0
+            seen += 1
             at += size
 
     def _skip_damage(self) -> bool:

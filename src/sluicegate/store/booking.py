@@ -1,11 +1,11 @@
-"""Money inside one writing transaction: entries inserted once, and the balances that move by them alone.
+"""Money moved by hand inside one writing transaction, the accounts it moves between, and the proof of the ledger.
 
-What an entry is, and what a settlement posts, stands in `billing.ledger`; beginning and ending the
-transaction is left to `store.sql`. Balances are reckoned with here, as exact integers, and never by the
+What an entry is stands in `billing.ledger`; what journals bring is booked by `store.settlements`; beginning and
+ending the transaction is left to `store.sql`. Balances are reckoned with here, as exact integers, and never by the
 database, which might make a float of what passes 64 bits.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,25 +15,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sluicegate.billing.ledger import (
     CUSTOMER,
     FUNDING,
-    PROVIDER_COST,
-    REVENUE,
-    SHORTFALL,
     Entry,
-    ProviderCost,
-    Settled,
-    UsageRow,
     customer,
-    provider_cost,
-    settlement,
 )
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO, format_usd
-from sluicegate.store import Account, CommitResult, Conflict, LedgerReport
-from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, PROVIDER_COSTS, USAGE
+from sluicegate.store import Account, Conflict, LedgerReport
+from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, USAGE
 
 T = TypeVar("T")
 
-SYSTEM_ACCOUNTS = (FUNDING, REVENUE, SHORTFALL, PROVIDER_COST)
 MAX_NAMED = 500
 """How many values one IN list holds."""
 SHOWN_PROBLEMS = 20
@@ -45,7 +36,6 @@ SELECT_ACCOUNTS = select(ACCOUNTS.c.id, ACCOUNTS.c.unlimited, BALANCES.c.balance
 _SET_BALANCE = (
     update(BALANCES).where(BALANCES.c.account == bindparam("which")).values(balance_nano=bindparam("nano"))
 )
-_encode_row = msgspec.json.Encoder().encode
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -135,118 +125,6 @@ async def post_by_hand(
     await connection.execute(insert(ENTRIES), msgspec.structs.asdict(entry))
     await _save_balances(connection, balances)
     return True
-
-
-# Journals
-
-
-async def book(
-    connection: AsyncConnection,
-    settled: list[Settled],
-    lost: list[ProviderCost],
-    at: float,
-    result: CommitResult,
-) -> None:
-    """Book what a batch of a journal resolved; whatever was booked before is left alone."""
-    settled, lost = await _leave_out_booked(connection, settled, lost, result)
-    payers = {record.account_id for record in settled}
-    prepaid = await _find_prepaid(connection, payers, at)
-    balances = await _load_balances(connection, [*SYSTEM_ACCOUNTS, *map(customer, payers)])
-    before = dict(balances)
-    rows: list[dict[str, Any]] = []
-    entries: list[Entry] = []
-    for record in settled:
-        payer = record.account_id
-        balance_nano = balances[CUSTOMER + payer] if payer in prepaid else None
-        row, posted = settlement(record, balance_nano, at, MAX_NANO - balances[REVENUE])
-        for entry in posted:
-            _move(balances, entry)
-        entries += posted
-        rows.append(_usage_columns(row))
-        result.closed.append(record.request_id)
-        result.clamped += row.cost_nano_usd != record.row.cost_nano_usd
-        result.charged[payer] = result.charged.get(payer, 0) + row.cost_nano_usd
-        if row.shortfall_nano_usd:
-            result.shortfall[payer] = result.shortfall.get(payer, 0) + row.shortfall_nano_usd
-    costs: list[dict[str, Any]] = []
-    for cost in lost:
-        columns = msgspec.structs.asdict(cost)
-        cost_entry = provider_cost(cost, MAX_NANO + min(0, balances[PROVIDER_COST]))
-        if cost_entry is not None:
-            _move(balances, cost_entry)
-            entries.append(cost_entry)
-            columns["amount_nano"] = cost_entry.amount_nano
-        costs.append(columns)
-    if rows:
-        await connection.execute(insert(USAGE), rows)
-    if costs:
-        await connection.execute(insert(PROVIDER_COSTS), costs)
-    if entries:
-        await connection.execute(insert(ENTRIES), [msgspec.structs.asdict(entry) for entry in entries])
-        await _save_balances(connection, dict(balances.items() - before.items()))
-
-
-async def _leave_out_booked(
-    connection: AsyncConnection, settled: list[Settled], lost: list[ProviderCost], result: CommitResult
-) -> tuple[list[Settled], list[ProviderCost]]:
-    """Keep the first of each record that the store does not have yet."""
-    charged: set[str] = set()
-    for some in parts([record.request_id for record in settled]):
-        known = select(ENTRIES.c.reference).where(
-            ENTRIES.c.reference.in_(some), ENTRIES.c.kind == "charge", ENTRIES.c.attempt == 0
-        )
-        charged.update((await connection.execute(known)).scalars())
-    fresh = []
-    for record in settled:
-        if record.request_id in charged:
-            result.repeated += 1
-        else:
-            charged.add(record.request_id)
-            fresh.append(record)
-    costed: set[tuple[str, int]] = set()
-    for some in parts([cost.request_id for cost in lost]):
-        of_some = PROVIDER_COSTS.c.request_id.in_(some)
-        rows = await connection.execute(
-            select(PROVIDER_COSTS.c.request_id, PROVIDER_COSTS.c.attempt).where(of_some)
-        )
-        costed.update((row.request_id, row.attempt) for row in rows)
-    fresh_lost = []
-    for cost in lost:
-        if (cost.request_id, cost.attempt) not in costed:
-            costed.add((cost.request_id, cost.attempt))
-            fresh_lost.append(cost)
-    return fresh, fresh_lost
-
-
-async def _find_prepaid(connection: AsyncConnection, payers: Iterable[str], at: float) -> set[str]:
-    """Return which accounts are prepaid. One that is not known at all is made, so that its row still counts."""
-    known: dict[str, bool] = {}
-    for some in parts(sorted(payers)):
-        rows = await connection.execute(
-            select(ACCOUNTS.c.id, ACCOUNTS.c.unlimited).where(ACCOUNTS.c.id.in_(some))
-        )
-        known.update((row.id, bool(row.unlimited)) for row in rows)
-    for account_id in payers:
-        if account_id not in known:
-            await put_account(connection, account_id, False, at)
-            known[account_id] = False
-    return {account_id for account_id, unlimited in known.items() if not unlimited}
-
-
-def _usage_columns(row: UsageRow) -> dict[str, Any]:
-    return {
-        "request_id": row.request_id,
-        "key_id": row.key_id,
-        "account_id": row.account_id,
-        "key": row.key,
-        "model": row.model,
-        "provider": row.provider,
-        "status": row.status,
-        "cost_nano_usd": row.cost_nano_usd,
-        "shortfall_nano_usd": row.shortfall_nano_usd,
-        "started_at": row.started_at,
-        "row": _encode_row(row).decode(),
-    }
 
 
 # Balances

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, or_, select, text, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.billing.ledger import EntryKind, ProviderCost, Record, Settled, UsageRow, deposit
+from sluicegate.billing.ledger import EntryKind, Record, UsageRow, deposit
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.store import (
     Account,
@@ -33,13 +33,13 @@ from sluicegate.store import (
 from sluicegate.store.booking import (
     SELECT_ACCOUNTS,
     account_of,
-    book,
     find_account,
     parts,
     post_by_hand,
     verify,
 )
 from sluicegate.store.schema import ACCOUNTS, ENTRIES, JOURNALS, KEYS, MIGRATIONS, USAGE
+from sluicegate.store.settlements import Batch, book
 
 T = TypeVar("T")
 
@@ -100,20 +100,38 @@ class SqlStore(ABC):
             raise _unavailable(error) from error
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run one writing transaction; who is cancelled while it runs leaves it to end by itself."""
-        writing = asyncio.ensure_future(self._write_now(work))
+        """Run one writing transaction."""
+
+        async def write() -> T:
+            assert self._writer is not None
+            async with self._writer.begin() as connection:
+                return await work(connection)
+
+        return await self._take_turn(write)
+
+    async def _take_turn(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write when all before have; who is cancelled while it runs leaves it to end by itself."""
+        writing = asyncio.ensure_future(self._write_now(write))
         writing.add_done_callback(_retrieve)
         return await asyncio.shield(writing)
 
-    async def _write_now(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def _write_now(self, write: Callable[[], Awaitable[T]]) -> T:
         async with self._turn:
             if self._writer is None:
                 raise StoreUnavailable("the store is not open for writing")
             try:
-                async with self._writer.begin() as connection:
-                    return await work(connection)
+                return await write()
             except (SQLAlchemyError, OSError) as error:
                 raise _unavailable(error) from error
+
+    async def _transact(self, work: Callable[[Connection], T]) -> T:
+        """Run one writing transaction that waits for nothing but the database.
+
+        A dialect whose driver lives in a thread does the whole of it there.
+        """
+        assert self._writer is not None
+        async with self._writer.begin() as connection:
+            return await connection.run_sync(work)
 
     async def _migrate(self, connection: AsyncConnection) -> None:
         await connection.execute(text("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"))
@@ -226,24 +244,15 @@ class SqlStore(ABC):
     async def commit_journal(
         self, records: Sequence[Record], file: str, offset: int, at: float
     ) -> CommitResult:
-        settled = [record for record in records if type(record) is Settled]
-        lost = [record for record in records if type(record) is ProviderCost]
+        batch = Batch.of(records, file, offset, at)
 
-        async def work(connection: AsyncConnection) -> CommitResult:
-            result = CommitResult()
-            if settled or lost:
-                await book(connection, settled, lost, at, result)
-            known = await connection.execute(select(JOURNALS.c.committed).where(JOURNALS.c.file == file))
-            before = known.scalar_one_or_none()
-            if before is None:
-                await connection.execute(insert(JOURNALS), {"file": file, "committed": offset})
-            elif before < offset:
-                await connection.execute(
-                    update(JOURNALS).where(JOURNALS.c.file == file).values(committed=offset)
-                )
-            return result
+        async def commit() -> CommitResult:
+            try:
+                return await self._transact(lambda connection: book(connection, batch, look_up=False))
+            except IntegrityError:
+                return await self._transact(lambda connection: book(connection, batch, look_up=True))
 
-        return await self._write(work)
+        return await self._take_turn(commit)
 
     async def forget_journals(self, files: Sequence[str]) -> None:
         async def work(connection: AsyncConnection) -> None:

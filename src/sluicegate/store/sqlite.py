@@ -1,19 +1,26 @@
 """The store in one SQLite file: how to connect, and what SQLite calls things.
 
-One connection writes, under `synchronous=FULL`, so that what is committed is on the disk; others read beside
-it (write-ahead log). SQLAlchemy drives aiosqlite, which gives each connection a thread of its own. Source:
+What writes does so under `synchronous=FULL`, so that what is committed is on the disk; others read beside it
+(write-ahead log). SQLAlchemy drives aiosqlite, which gives each connection a thread of its own and passes every
+statement to it. Settlements, which are many, have a connection and a thread to themselves, where a batch is one
+errand. Writers take turns (`store.sql`). Source:
 https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_synchronous
 """
 
+import asyncio
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.store.sql import SqlStore
+
+T = TypeVar("T")
 
 BUSY_MS = 5000
 READERS = 4
@@ -37,6 +44,8 @@ class SqliteStore(SqlStore):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
+        self._settling: Engine | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     def _connect(self, *, read_only: bool) -> tuple[AsyncEngine | None, AsyncEngine]:
         if read_only:
@@ -48,32 +57,56 @@ class SqliteStore(SqlStore):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise StoreUnavailable(f"the store cannot be opened: {self.path}: {error.strerror}") from error
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="settlements")
+        self._settling = create_engine(
+            URL.create("sqlite+pysqlite", database=str(self.path)), pool_size=1, max_overflow=0
+        )
+        _set_up(self._settling, "BEGIN IMMEDIATE")
         return self._engine("BEGIN IMMEDIATE", 1), self._engine("BEGIN", READERS, query_only=True)
 
     def _engine(self, begin: str, connections: int, *, query_only: bool = False) -> AsyncEngine:
         url = URL.create("sqlite+aiosqlite", database=str(self.path))
         engine = create_async_engine(url, pool_size=connections, max_overflow=0)
-
-        @event.listens_for(engine.sync_engine, "connect")
-        def connected(dbapi_connection: Any, record: object) -> None:
-            dbapi_connection.isolation_level = (
-                None  # transactions are begun below, not guessed at by the driver
-            )
-            cursor = dbapi_connection.cursor()
-            cursor.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            cursor.execute("PRAGMA foreign_keys = ON")
-            cursor.execute(
-                "PRAGMA recursive_triggers = ON"
-            )  # so that REPLACE meets the trigger of DELETE too
-            if query_only:
-                cursor.execute("PRAGMA query_only = ON")
-            else:
-                cursor.execute("PRAGMA journal_mode = WAL")
-                cursor.execute("PRAGMA synchronous = FULL")
-            cursor.close()
-
-        @event.listens_for(engine.sync_engine, "begin")
-        def begun(connection: Connection) -> None:
-            connection.exec_driver_sql(begin)
-
+        _set_up(engine.sync_engine, begin, query_only=query_only)
         return engine
+
+    async def close(self) -> None:
+        await super().close()
+        if self._settling is not None:
+            self._settling.dispose()
+            self._settling = None
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    async def _transact(self, work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact_here, work)
+
+    def _transact_here(self, work: Callable[[Connection], T]) -> T:
+        assert self._settling is not None
+        with self._settling.begin() as connection:
+            return work(connection)
+
+
+def _set_up(engine: Engine, begin: str, *, query_only: bool = False) -> None:
+    """Say how an engine's connections are opened, and how their transactions begin."""
+
+    @event.listens_for(engine, "connect")
+    def connected(dbapi_connection: Any, record: object) -> None:
+        # Transactions are begun below, not guessed at by the driver.
+        dbapi_connection.isolation_level = None
+        cursor = dbapi_connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        # So that REPLACE meets the trigger of DELETE too.
+        cursor.execute("PRAGMA recursive_triggers = ON")
+        if query_only:
+            cursor.execute("PRAGMA query_only = ON")
+        else:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
