@@ -8,8 +8,13 @@ from typing import Literal
 
 import msgspec
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""How hard a model may be asked to think, least first."""
+_PLACES: dict[str, int] = {effort: place for place, effort in enumerate(EFFORTS)}
 
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model at one provider."""
 
     limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -41,6 +46,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     (newer Messages), level (Gemini 3). none: the model does not think."""
     reasoning_off: bool = True
     """Thinking can be switched off."""
+    efforts: tuple[Effort, ...] = EFFORTS
+    """The efforts it knows by name; `nearest_effort` turns others into one of them."""
     min_budget_tokens: int = 1024
     max_budget_tokens: int = 32768
     max_output_tokens: int | None = None
@@ -57,6 +64,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Usage quirk: the prompt count leaves cached tokens out although the format includes them."""
     output_excludes_reasoning: bool = False
     """Usage quirk: the output count leaves reasoning out although the format includes it."""
+    prompt_template: Literal["plain", "none"] = "plain"
+    """Completions: how a conversation becomes one text; none: it is refused."""
     clean_schemas: bool = False
     """JSON Schema keywords outside the common subset are refused, and have to be moved into descriptions."""
     call_ids: bool = True
@@ -69,3 +78,14 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Gemini: takes the thinking level XHIGH."""
     media_resolution: bool = False
     """Gemini: takes a resolution for each picture."""
+
+    def nearest_effort(self, wanted: str) -> str:
+        """Return the effort it knows that is nearest to the one wanted; of two as near, the lower one.
+
+        `none` stays `none`, and nothing else becomes it: `reasoning_off` tells whether thinking can be switched off.
+        """
+        known = [effort for effort in self.efforts if effort != "none"]
+        if wanted not in EFFORTS or wanted == "none" or wanted in known or not known:
+            return wanted
+        place = _PLACES[wanted]
+        return min(known, key=lambda effort: (abs(_PLACES[effort] - place), _PLACES[effort]))

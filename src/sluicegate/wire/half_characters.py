@@ -64,3 +64,10 @@ def _join(torn: bytes, following: bytes) -> tuple[bytes, bytes]:
             half = torn[at : at + 6]
             return torn[:at] + torn[at + 6 :], following[: low.start(1)] + half + following[low.start(1) :]
     return json_edit.replace_lone_surrogates(torn), following
+
+
+def whole_characters(body: bytes) -> bytes:
+    """Return JSON text that has no broken characters: what is none became U+FFFD."""
+    if not body.isascii():
+        body = body.decode(errors="replace").encode()
+    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body

@@ -11,6 +11,7 @@ import msgspec
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.openai_chat_chunk import FINISH_REASONS, ToolDelta, right_reason
 from sluicegate.wire.openai_tool_calls import arguments_of
@@ -76,7 +77,7 @@ class ChatAnswer:
             DecodeError: not a chat completion.
         """
         self._identity = identity
-        self._body = body = _whole_characters(body.removeprefix(b"\xef\xbb\xbf").strip())
+        self._body = body = whole_characters(body.removeprefix(b"\xef\xbb\xbf").strip())
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -264,9 +265,3 @@ def _numbered_calls(body: bytes, message_at: int) -> list[Edit]:
             for number, (at, _) in enumerate(json_edit.elements(body, member.start)):
                 edits += json_edit.settings(body, at, {"index": b"%d" % number})
     return edits
-
-
-def _whole_characters(body: bytes) -> bytes:
-    if not body.isascii():
-        body = body.decode(errors="replace").encode()
-    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from sluicegate.errors import DecodeError
 from sluicegate.wire import json_edit
 from sluicegate.wire.half_characters import HalfCharacters
-from sluicegate.wire.sse import EventReader
+from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader
 
 DONE = b"[DONE]"
 
@@ -19,10 +19,10 @@ class PayloadReader:
 
     __slots__ = ("_events", "_format", "_halves", "_split")
 
-    def __init__(self, format: str) -> None:
+    def __init__(self, format: str, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         """Start a stream; the format is named in errors."""
         self._format = format
-        self._events = EventReader()
+        self._events = EventReader(max_event_bytes)
         self._halves = HalfCharacters()
         self._split = False
 
