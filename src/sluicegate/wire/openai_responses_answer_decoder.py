@@ -17,7 +17,6 @@ from sluicegate.messages import (
     Citation,
     End,
     Finish,
-    FinishReason,
     Logprobs,
     Opaque,
     OpaqueState,
@@ -49,22 +48,16 @@ from sluicegate.wire.openai_responses_event import (
     decode_part,
     decode_piece,
     decode_response,
-    failed_response,
     failure,
     output_of,
     text_of,
     whole_characters,
 )
+from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
 from sluicegate.wire.openai_responses_usage import read_usage
 
 _SUMMARY_BREAK = "\n\n"
 """Between the parts of a thought: each is a paragraph."""
-_INCOMPLETE: dict[str, FinishReason] = {
-    "max_output_tokens": "length",
-    "max_tokens": "length",
-    "content_filter": "content_filter",
-    "steered": "stop",
-}
 _FAMILY_OF_PART = {family.part: (name, family) for name, family in TEXTS.items()}
 _Place = tuple[str, int]
 """Which index, and its value: parts of content and of a summary are counted apart."""
@@ -472,7 +465,7 @@ class ResponsesStreamDecoder:
         if status == "incomplete":
             details = response.incomplete_details
             reason = (details.reason if details is not None else None) or "max_output_tokens"
-            return Finish(_INCOMPLETE.get(reason, "length"), raw_reason=reason)
+            return Finish(INCOMPLETE.get(reason, "length"), raw_reason=reason)
         return Finish("tool_calls" if self._calls else "stop", raw_reason=status)
 
     def take_whole(self, response: Response) -> list[StreamEvent]:
@@ -502,24 +495,8 @@ def decode_answer(body: bytes, can: Capabilities) -> list[StreamEvent]:
     body = body.removeprefix(b"\xef\xbb\xbf").strip()
     if not body.startswith(b"{"):
         return decoder.feed(body + b"\n\n") + decoder.finish()
-    response = read_body(whole_characters(body))
-    error = failed_response(response)
+    response, error = read_answer(whole_characters(body))
     return [error] if error is not None else decoder.take_whole(response)
-
-
-def read_body(body: bytes) -> Response:
-    """Decode a plain answer, or an error object that came in its place.
-
-    Raises:
-        DecodeError: it is neither.
-    """
-    response = decode_response(body)
-    if response.object != "response" and failed_response(response) is None:
-        if response.type == "error":
-            return Response(error=msgspec.Raw(body))
-        if bytes(response.output) == b"null":
-            raise DecodeError(FORMAT, None, "the answer is not a response")
-    return response
 
 
 def _uncounted(text: str) -> None:

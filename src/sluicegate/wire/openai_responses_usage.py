@@ -71,17 +71,24 @@ def write_usage(usage: Usage) -> bytes:
     )
 
 
-def settled_usage(reported: bytes, usage: Usage, members: bytes) -> bytes:
+def settled_usage(reported: bytes, usage: Usage, members: bytes, *, whole: bool = False) -> bytes:
     """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
 
     Args:
         reported: what the provider sent in this place; anything but an object is none.
         usage: as it was settled.
         members: ready JSON members (the cost) that join it.
+        whole: give it the details that typed clients need, where it has none.
     """
     if not reported.startswith(b"{"):
         return with_members(write_usage(usage), members)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
     totals = {"input_tokens": into, "output_tokens": out, "total_tokens": into + out}
-    edited = json_edit.changed(reported, {name: b"%d" % tokens for name, tokens in totals.items()})
-    return with_members(edited, members)
+    wanted = {name: b"%d" % tokens for name, tokens in totals.items()}
+    if whole:
+        told = write_usage(usage)
+        present = {member.key for member in json_edit.inner_members(reported, 0)}
+        for key, _, start, end in json_edit.inner_members(told, 0):
+            if key not in present:
+                wanted[key] = told[start:end]
+    return with_members(json_edit.changed(reported, wanted), members)
