@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.capabilities import Capabilities
-from sluicegate.errors import BadRequest, UnsupportedFeature
+from sluicegate.errors import BadRequest, DecodeError, UnsupportedFeature
 from sluicegate.messages import (
     Audio,
     CacheMark,
@@ -28,6 +28,7 @@ from sluicegate.messages import (
     ToolChoice,
     ToolResult,
 )
+from sluicegate.wire import anthropic_counting
 from sluicegate.wire.anthropic import CODEC
 from sluicegate.wire.anthropic_passed_request import AnthropicRequest
 from sluicegate.wire.anthropic_request_decoder import decode_request
@@ -119,6 +120,18 @@ def test_counting_tokens_needs_no_limit() -> None:
     raw = body(max_tokens=...)
     assert AnthropicRequest(raw, counting=True).max_output_tokens is None
     assert read(raw, counting=True)[0].max_output_tokens is None
+
+
+def test_tokens_are_counted_by_a_request_of_its_own() -> None:
+    raw = body(max_tokens=..., system="S", temperature=0.5)
+    assert anthropic_counting.read_count_request(raw).model == "m"
+    request = anthropic_counting.decode_count_request(raw, Notes())
+    told = anthropic_counting.encode_count_request(request, "up", Capabilities(), Notes())
+    assert json.loads(told) == {"model": "up", "system": "S", "messages": [HI]}
+    assert anthropic_counting.decode_count_answer(anthropic_counting.encode_count_answer(7)) == 7
+    for answer in (b"", b"{}", b"[]", b'{"input_tokens":-1}', b'{"input_tokens":"7"}'):
+        with pytest.raises(DecodeError):
+            anthropic_counting.decode_count_answer(answer)
 
 
 EDGES: list[tuple[bytes, str | None]] = [
