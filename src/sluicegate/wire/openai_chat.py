@@ -33,6 +33,9 @@ from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 from sluicegate.wire.usual_event import UsualEvent
 
 DONE = b"data: [DONE]\n\n"
+_SAME = (("id", b"id"), ("object", b"object"), ("created", b"created"), ("model", b"model"))
+_NULL_USAGE = b',"usage":null'
+_FINISH_KEY = b'"finish_reason":'
 _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
 
@@ -529,7 +532,6 @@ class ChatStream:
         pieces: Sequence[list[Piece] | None],
     ) -> bytes:
         """Put right what every chunk must say, at its offsets; the rest of the bytes stay as they are."""
-        members = json_edit.inner_members(payload, 0)
         wanted = self._wanted
         dropped: set[str] = set()
         if chunk.choices is None:
@@ -544,13 +546,18 @@ class ChatStream:
             dropped.add("error")
         if self._identity.hide_provider:
             dropped.add("system_fingerprint")
-        edits = json_edit.edits(payload, members, wanted, dropped)
+        members: list[json_edit.Member] | None = None
+        edits = self._usual_edits(payload, chunk, dropped) if wanted is self._wanted else None
+        if edits is None:
+            members = json_edit.inner_members(payload, 0)
+            edits = json_edit.edits(payload, members, wanted, dropped)
         if chunk.choices:
             needs = [
                 self._needs_edit(choice, state) or fragments is not None
                 for choice, state, fragments in zip(chunk.choices, states, pieces, strict=True)
             ]
             if any(needs):
+                members = members or json_edit.inner_members(payload, 0)
                 at = next(member.start for member in reversed(members) if member.key == "choices")
                 for place, (start, _) in enumerate(json_edit.elements(payload, at)):
                     if needs[place]:
@@ -560,6 +567,28 @@ class ChatStream:
             for state in states:
                 state.role_left = True
         return json_edit.splice(payload, edits)
+
+    def _usual_edits(self, payload: bytes, chunk: Chunk, dropped: set[str]) -> list[Edit] | None:
+        """Return the edits of a chunk that says all it must, found without walking it; None where that is not sure."""
+        edits: list[Edit] = []
+        for name, key in _SAME:
+            theirs = getattr(chunk, name)
+            if type(theirs) is not str and type(theirs) is not int:
+                return None
+            value, wanted = msgspec.json.encode(theirs), self._wanted[name]
+            at = json_edit.sole_value(payload, key, value)
+            if at < 0:
+                return None
+            if value != wanted:
+                edits.append(Edit(at, at + len(value), wanted))
+        for name in dropped:
+            if b'"%b"' % name.encode() not in payload:
+                continue
+            at = payload.find(_NULL_USAGE)
+            if name != "usage" or at < 0 or json_edit.sole_value(payload, b"usage", b"null") < 0:
+                return None
+            edits.append(Edit(at, at + len(_NULL_USAGE), b""))
+        return edits
 
     def _needs_edit(self, choice: Choice, state: _ChoiceState) -> bool:
         delta = choice.delta
@@ -628,7 +657,11 @@ class ChatStream:
         if event is None:
             event = self._chunk(b'"choices":[],"usage":' + usage)
         else:
-            event = json_edit.changed(event, {"usage": usage})
+            at = json_edit.sole_value(event, b"usage", self._usage_raw or b"null")
+            if at >= 0:
+                event = event[:at] + usage + event[at + len(self._usage_raw or b"null") :]
+            else:
+                event = json_edit.changed(event, {"usage": usage})
         return with_members(event, bill.beside_usage)
 
     def failure(self, error: SluicegateError) -> bytes:
@@ -644,6 +677,12 @@ def _is_misnamed(delta: Delta) -> bool:
 
 def _with_reasons(payload: bytes, reasons: Sequence[str | None]) -> bytes:
     """Set the finish reasons of an event's choices."""
+    at = payload.find(_FINISH_KEY)
+    if at >= 0 and len(reasons) == 1 and payload.find(_FINISH_KEY, at + 1) < 0:  # the usual case: no walk
+        at += len(_FINISH_KEY)
+        at += payload[at : at + 1] == b" "
+        new = b"null" if reasons[0] is None else msgspec.json.encode(reasons[0])
+        return payload[:at] + new + payload[json_edit.value_end(payload, at) :]
     members = json_edit.inner_members(payload, 0)
     at = next(member.start for member in reversed(members) if member.key == "choices")
     edits: list[Edit] = []

@@ -60,6 +60,7 @@ class Chunk(msgspec.Struct, gc=False):
     id: Any = None
     object: Any = None
     created: Any = None
+    model: Any = None
     type: Any = None
     choices: list[Choice] | None = None
     usage: msgspec.Raw | UnsetType = UNSET

@@ -154,6 +154,13 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
+def _says(reported: bytes, key: bytes, count: int) -> bool:
+    """Whether a usage object names this count once, as a plain integer, and has this value."""
+    digits = b"%d" % count
+    at = json_edit.sole_value(reported, key, digits)
+    return at >= 0 and reported[at + len(digits) : at + len(digits) + 1] in (b",", b"}", b" ")
+
+
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     """Return the usage object for the client: the provider's own, its three totals put right, or a new one.
 
@@ -165,6 +172,8 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
         return write_usage(usage)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
     totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
+    if all(_says(reported, key.encode(), value) for key, value in totals.items()):
+        return reported
     wanted = {key: b"%d" % value for key, value in totals.items()}
     start = reported.index(b"{")
     return json_edit.splice(
