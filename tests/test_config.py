@@ -13,10 +13,13 @@ import msgspec
 import pytest
 
 from sluicegate.billing.accounts import BootstrapAccount
+from sluicegate.capabilities import Capabilities
 from sluicegate.config import Config, load
+from sluicegate.config.schema import Abilities
 from sluicegate.errors import ConfigError
 from sluicegate.money import NANO_PER_USD
 from sluicegate.routing.catalog import Price, StreamSwitches
+from sluicegate.routing.families import capabilities_of
 from sluicegate.server.settings import WorkerSettings
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -405,10 +408,6 @@ providers:
         ("counters: redis://:secretpass@h", "counters: accepted, but not built yet"),
         ("stream: {min_tokens_per_s: 2}", "stream.min_tokens_per_s: accepted, but not built yet"),
         (
-            'providers: {p: {base_url: "http://a.example", speaks: [gemini, chat]}}',
-            "providers.p.speaks[0]: accepted",
-        ),
-        (
             one_model(provider=", tls: {verify: false}"),
             "providers.p.tls.verify: its certificate is not checked",
         ),
@@ -458,3 +457,55 @@ def test_google_service_accounts(tmp_path: Path) -> None:
     assert (provider.auth, provider.api_keys) == ("google", ())
     assert provider.google_credentials is not None
     assert json.loads(provider.google_credentials) == account
+
+
+CAN = """
+providers:
+  p: {base_url: "http://127.0.0.1:1", speaks: [messages, chat], capabilities: {images: false, max_output_tokens: 1000}}
+  q: {base_url: "http://127.0.0.1:1"}
+models:
+  m:
+    price: free
+    routes: [{provider: p, model: claude-opus-4-7}, {provider: q, model: gpt-4o}]
+    capabilities: {max_output_tokens: 2_000, efforts: [low, max], max_temperature: 0.5}
+  "w/*": {price: free, routes: [{provider: p, model: "*"}, {provider: q, model: "*"}], capabilities: {tools: no}, prompt_template: none}
+"""
+
+
+def test_capabilities_are_the_familys_then_the_providers_then_the_models(tmp_path: Path) -> None:
+    catalogue = settings(tmp_path, CAN).catalogue
+    model, wild = catalogue.find("m"), catalogue.find("w/claude-haiku-4-5")
+    assert model is not None
+    assert wild is not None
+    first, second = (target.capabilities for target in model.deployments)
+    assert first == msgspec.structs.replace(
+        capabilities_of("claude-opus-4-7", "messages"),
+        images=False,
+        max_output_tokens=2000,
+        efforts=("low", "max"),
+        max_temperature=0.5,
+    )
+    assert second.limit_field == "max_completion_tokens"
+    assert (second.images, second.max_output_tokens) == (True, 2000)
+    known, unknown = (target.capabilities for target in wild.deployments)
+    assert (known.reasoning, known.images, known.tools, known.max_output_tokens) == (
+        "budget",
+        False,
+        False,
+        1000,
+    )
+    assert unknown == msgspec.structs.replace(
+        capabilities_of("claude-haiku-4-5", "chat"), tools=False, prompt_template="none"
+    )
+
+
+def test_every_capability_can_be_said() -> None:
+    beside = {"prompt_template"}  # a setting of the model itself
+    assert set(Abilities.model_fields) | beside == set(Capabilities.__struct_fields__)
+    for name, field in Abilities.model_fields.items():
+        assert field.default is None, name
+
+
+def test_capabilities_reach_a_worker(tmp_path: Path) -> None:
+    made = settings(tmp_path, CAN)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=WorkerSettings) == made

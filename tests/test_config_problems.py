@@ -92,6 +92,42 @@ BAD = [
     ("store: mysql://h/db", "store: must be sqlite:///FILE or postgresql://"),
     ("store: sqlite://", "store: must be sqlite:///FILE"),
     ("counters: memcached", "counters: must be memory or redis://"),
+    # capabilities
+    (
+        provider("capabilities: {image: no}"),
+        "providers.p.capabilities.image: unknown field; did you mean images?",
+    ),
+    (provider("capabilities: {images: some}"), "providers.p.capabilities.images: must be true or false"),
+    (
+        model(f"{ROUTE}, capabilities: {{reasoning: deep}}"),
+        "reasoning: must be none, effort, budget, adaptive or level",
+    ),
+    (
+        model(f"{ROUTE}, capabilities: {{efforts: [low, huge]}}"),
+        "capabilities.efforts[1]: must be none, minimal, low,",
+    ),
+    (
+        model(f"{ROUTE}, capabilities: {{efforts: []}}"),
+        "models.m.capabilities.efforts: must have at least 1 entry",
+    ),
+    (
+        model(f"{ROUTE}, capabilities: {{max_temperature: 3}}"),
+        "capabilities.max_temperature: must be at most 2",
+    ),
+    (
+        model(f"{ROUTE}, capabilities: {{limit_field: n}}"),
+        "limit_field: must be max_tokens or max_completion_tokens",
+    ),
+    (
+        model(f"{ROUTE}, capabilities: {{max_output_tokens: 0}}"),
+        "capabilities.max_output_tokens: must be at least 1",
+    ),
+    (model(f"{ROUTE}, capabilities: {{max_stop_sequences: -1}}"), "max_stop_sequences: must be at least 0"),
+    (
+        model(f"{ROUTE}, capabilities: {{min_budget_tokens: 9, max_budget_tokens: 8}}"),
+        "models.m.capabilities: min_budget_tokens is above max_budget_tokens",
+    ),
+    (model(f"{ROUTE}, capabilities: {{stream_options: no}}"), "capabilities.stream_options: unknown field"),
     # addresses
     ("server: {listen: 4000}", "server.listen: must be host:port"),
     ("server: {listen: ':4000'}", "server.listen: must be host:port"),

@@ -1,9 +1,17 @@
 """How a public id leads to a model."""
 
+import msgspec
 import pytest
 
-from sluicegate.routing.catalog import Catalogue, Deployment, Model, Price, dated_key
-from sluicegate.routing.families import hides_reasoning
+from sluicegate.routing.catalog import (
+    Catalogue,
+    Deployment,
+    Model,
+    Price,
+    Provider,
+    dated_key,
+    resolve_capabilities,
+)
 
 PRICE = Price(input=1, output=2)
 
@@ -14,7 +22,7 @@ def model(name: str, target: str = "t", price: Price | None = PRICE, **more: obj
 
 EXACT = model("a/b", aliases=("other",))
 CATALOGUE = Catalogue(
-    providers={},
+    providers={"p": Provider(name="p", base_url="http://p", speaks=("messages", "chat"))},
     models={"a/b": EXACT, "other": EXACT},
     wildcards=(
         ("a/long/", model("a/long/*", "x-*")),
@@ -65,14 +73,34 @@ def test_dates() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["o3", "o4-mini", "gpt-5-mini", "openai/gpt-5.6-sol", "gemini-2.5-pro", "gemini-4-argon"]
+    ("asked", "reasoning", "temperature"),
+    [
+        ("c/claude-opus-4-5", "budget", True),
+        ("c/claude-opus-5", "adaptive", True),
+        ("c/my-own", "budget", True),
+    ],
 )
-def test_families_that_hide_reasoning(name: str) -> None:
-    assert hides_reasoning(name)
+def test_a_wildcard_brings_what_is_known_of_the_id_and_what_is_said(
+    asked: str, reasoning: str, temperature: bool
+) -> None:
+    targets = (Deployment(provider="p", model="*", said=(("temperature", True), ("efforts", ("low",)))),)
+    wild = Model(id="c/*", deployments=targets, price=PRICE)
+    served = msgspec.structs.replace(CATALOGUE, wildcards=(("c/", wild),)).find(asked)
+    assert served is not None
+    can = served.deployments[0].capabilities
+    assert (can.reasoning, can.temperature, can.efforts) == (reasoning, temperature, ("low",))
 
 
-@pytest.mark.parametrize(
-    "name", ["gpt-4o", "gpt-4.1", "gemini-2.0-flash", "claude-sonnet-4-5", "llama-3", "ollama", "gpt-oss-20b"]
-)
-def test_families_that_do_not(name: str) -> None:
-    assert not hides_reasoning(name)
+def test_a_deployment_survives_the_way_to_a_worker() -> None:
+    said = (
+        ("temperature", False),
+        ("max_temperature", 1.0),
+        ("efforts", ("low", "high")),
+        ("limit_field", "max_tokens"),
+    )
+    target = Deployment(
+        provider="p", model="o3", said=said, capabilities=resolve_capabilities("o3", "chat", said)
+    )
+    for codec in (msgspec.json, msgspec.msgpack):
+        assert codec.decode(codec.encode(target), type=Deployment) == target
+    assert hash(target)

@@ -16,6 +16,7 @@ import msgspec
 from sluicegate.config.credentials import Credentials
 from sluicegate.config.document import Path, Problem
 from sluicegate.config.schema import (
+    Abilities,
     ModelRow,
     PriceRow,
     ProviderRow,
@@ -32,10 +33,12 @@ from sluicegate.routing.catalog import (
     Model,
     Price,
     Provider,
+    Said,
     StreamClocks,
     StreamSwitches,
     TlsFiles,
     price_key,
+    resolve_capabilities,
 )
 from sluicegate.routing.families import hides_reasoning
 
@@ -141,6 +144,10 @@ class Models:
     def _deployment(self, row: ModelRow, route: Route) -> Deployment:
         provider = self.sections.providers[route.provider]
         overridden = row.stream.model_fields_set or provider.stream.model_fields_set
+        merged = abilities(provider.capabilities) | abilities(row.capabilities)
+        if row.prompt_template != "plain":
+            merged["prompt_template"] = row.prompt_template
+        said = tuple(merged.items())
         return Deployment(
             provider=route.provider,
             model=route.model,
@@ -148,6 +155,8 @@ class Models:
             weight=route.weight,
             cost=self._cost(provider, route),
             clocks=clocks(self.sections.stream, provider.stream, row.stream) if overridden else None,
+            capabilities=resolve_capabilities(route.model, provider.speaks[0], said),
+            said=said,
         )
 
     def _price(self, here: Path, model_id: str, row: ModelRow) -> Priced:
@@ -270,6 +279,11 @@ def price_of(row: PriceRow) -> Price:
     """Turn rates of the file, USD per million tokens, into a price."""
     rates = {name: value for name, value in row if name != "free" and value is not None}
     return Price(**rates)
+
+
+def abilities(section: Abilities) -> dict[str, Said]:
+    """Collect what a section says of a model's capabilities; the rest is left to the model's family."""
+    return {name: value for name in Abilities.model_fields if (value := getattr(section, name)) is not None}
 
 
 def switches(section: Switches) -> StreamSwitches:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import (
@@ -31,6 +31,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from sluicegate.capabilities import EFFORTS, Effort
 from sluicegate.config import values
 from sluicegate.config.document import Path as SettingPath
 from sluicegate.config.document import Problem
@@ -453,8 +454,111 @@ class ProviderTls(Section):
     """Whether the provider's certificate is checked."""
 
 
-class ProviderCapabilities(Section):
-    """What a provider can take."""
+Temperature = Annotated[
+    float, _reader(_read_rate, float), Field(le=2), _schema("number", minimum=0, maximum=2)
+]
+Tokens = Annotated[int, _reader(_read_whole, int), Field(ge=1, le=10_000_000), _schema("integer")]
+EffortName = Annotated[Effort, _words(*EFFORTS)]
+
+
+class Abilities(Section):
+    """What a model can take and how it wants it said. All that is left out is known for the well-known families by
+    the provider's id of the model, and else as any server of the format has it."""
+
+    limit_field: (
+        Annotated[
+            Literal["max_tokens", "max_completion_tokens"], _words("max_tokens", "max_completion_tokens")
+        ]
+        | None
+    ) = None
+    """How chat spells the limit on output: max_tokens or max_completion_tokens."""
+    developer_role: Flag | None = None
+    """Whether chat knows the role `developer`; if not, it is said as `system`."""
+    mid_system: Flag | None = None
+    """Whether Messages takes system messages in mid-conversation."""
+    temperature: Flag | None = None
+    """Whether sampling may be changed (temperature, top_p and the like)."""
+    max_temperature: Temperature | None = None
+    """The highest temperature it takes; higher ones are cut to it."""
+    images: Flag | None = None
+    """Whether it takes images."""
+    audio: Flag | None = None
+    """Whether it takes audio."""
+    files: Flag | None = None
+    """Whether it takes documents such as PDF."""
+    tools: Flag | None = None
+    """Whether it takes tools."""
+    parallel_tools: Flag | None = None
+    """Whether the switch for several calls at once is taken."""
+    strict_tools: Flag | None = None
+    """Whether Messages takes `strict` on tools."""
+    forced_tools: Flag | None = None
+    """Whether a call can be demanded."""
+    custom_tools: Flag | None = None
+    """Whether it takes free-form tools; if not, they become functions."""
+    images_in_results: Flag | None = None
+    """Whether results of tools may hold images; if not, they are sent behind the results."""
+    response_schema: Flag | None = None
+    """Whether an answer can be held to a JSON Schema."""
+    json_object: Flag | None = None
+    """Whether an answer can be held to JSON without a schema."""
+    json_with_tools: Flag | None = None
+    """Whether Gemini takes a JSON answer and functions together."""
+    reasoning: (
+        Annotated[
+            Literal["none", "effort", "budget", "adaptive", "level"],
+            _words("none", "effort", "budget", "adaptive", "level"),
+        ]
+        | None
+    ) = None
+    """How it is asked to think: none, effort (OpenAI formats), budget (Messages, Gemini 2.5), adaptive (newer
+    Messages) or level (Gemini 3)."""
+    reasoning_off: Flag | None = None
+    """Whether thinking can be switched off."""
+    efforts: Annotated[tuple[EffortName, ...], Field(min_length=1)] | None = None
+    """Efforts it knows: none, minimal, low, medium, high, xhigh, max; others become the nearest."""
+    min_budget_tokens: Tokens | None = None
+    """Smallest budget of thought, tokens."""
+    max_budget_tokens: Tokens | None = None
+    """Largest budget of thought, tokens."""
+    max_output_tokens: Tokens | None = None
+    """The most output it can be asked for, tokens; larger limits are cut to it."""
+    max_stop_sequences: (
+        Annotated[int, _reader(_read_whole, int), Field(ge=0, le=1000), _schema("integer")] | None
+    ) = None
+    """How many stop sequences it takes."""
+    reasoning_in_history: Flag | None = None
+    """Whether chat gets the model's thoughts back as `reasoning_content`, which some servers demand and others
+    refuse."""
+    prefill: Flag | None = None
+    """Whether a trailing assistant turn is continued."""
+    prompt_cache: Flag | None = None
+    """Whether OpenAI formats take explicit cache breakpoints."""
+    prompt_excludes_cache: Flag | None = None
+    """Whether its count of input leaves cached tokens out although the format includes them."""
+    output_excludes_reasoning: Flag | None = None
+    """Whether its count of output leaves reasoning out although the format includes it."""
+    clean_schemas: Flag | None = None
+    """Whether it refuses uncommon keywords of JSON Schema, so that they become descriptions."""
+    call_ids: Flag | None = None
+    """Whether Gemini takes ids on calls and results."""
+    signed_calls: Flag | None = None
+    """Whether Gemini refuses calls without the signature they came with."""
+    xhigh_effort: Flag | None = None
+    """Whether Gemini takes the thinking level XHIGH."""
+    media_resolution: Flag | None = None
+    """Whether Gemini takes a resolution for each picture."""
+
+    @model_validator(mode="after")
+    def _budgets_fit(self) -> Self:
+        least, most = self.min_budget_tokens, self.max_budget_tokens
+        if least is not None and most is not None and least > most:
+            raise ValueError("min_budget_tokens is above max_budget_tokens")
+        return self
+
+
+class ProviderCapabilities(Abilities):
+    """What a provider can take, and what its models can unless they say it themselves."""
 
     stream_options: Flag = True
     """Whether it takes `stream_options.include_usage`; if not, the gate counts."""
@@ -593,8 +697,8 @@ class Route(Section):
     """What it costs the operator, rates as in `price`. Left out: the catalogue's."""
 
 
-class ModelCapabilities(Section):
-    """What a model does."""
+class ModelCapabilities(Abilities):
+    """What a model can take, over what its provider and its family say."""
 
     hidden_output: Flag | None = None
     """Whether it bills reasoning that a stream does not show, so that its whole output limit is held. Left

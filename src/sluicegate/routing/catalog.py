@@ -8,13 +8,17 @@ from typing import Literal
 
 import msgspec
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Format
-from sluicegate.routing.families import hides_reasoning
+from sluicegate.routing.families import capabilities_of, hides_reasoning
 
 Strategy = Literal["weighted", "least_busy", "fastest_first_token", "cheapest"]
 CutPolicy = Literal["produced", "drain", "none"]
 UsageChunk = Literal["on_request", "always"]
 CostPlace = Literal["usage", "extension", "none"]
+
+Said = bool | int | float | str | tuple[str, ...]
+"""Value of a field of Capabilities, as a configuration has it."""
 
 _DATE = re.compile(r"([-@])20\d\d(-?)(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$")
 
@@ -142,6 +146,10 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs the operator; None: unknown."""
     clocks: StreamClocks | None = None
     """The model's clocks over the provider's over the server's; None: the server's."""
+    capabilities: Capabilities = Capabilities()
+    """What it can take in the first of its provider's formats, the only one that requests are translated into."""
+    said: tuple[tuple[str, Said], ...] = ()
+    """What the configuration itself says of `capabilities`; the rest is known of the id's family."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,10 +213,24 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _with_id(self, deployment: Deployment, rest: str) -> Deployment:
-        target = msgspec.structs.replace(deployment, model=deployment.model.replace("*", rest))
+        upstream_id = deployment.model.replace("*", rest)
+        spoken = self.providers[deployment.provider].speaks[0]
+        target = msgspec.structs.replace(
+            deployment,
+            model=upstream_id,
+            capabilities=resolve_capabilities(upstream_id, spoken, deployment.said),
+        )
         if target.cost is None:
             target = msgspec.structs.replace(target, cost=_look_up(self.wildcard_costs, target))
         return target
+
+
+def resolve_capabilities(
+    upstream_id: str, spoken: Format, said: tuple[tuple[str, Said], ...]
+) -> Capabilities:
+    """Lay what a configuration says over what is known of a model's family."""
+    known = capabilities_of(upstream_id, spoken)
+    return msgspec.structs.replace(known, **dict(said)) if said else known
 
 
 def price_key(provider: str, upstream_id: str) -> str:
