@@ -3,7 +3,7 @@
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.messages import Opaque
@@ -21,6 +21,7 @@ OPAQUE = st.builds(
 SIGNATURE = Opaque(vendor="anthropic", kind="signature", value="U0lH+/==", model="m", id=None)
 
 
+@settings(max_examples=50, deadline=None)
 @given(OPAQUE)
 def test_sealed_state_comes_back_whole(opaque: Opaque) -> None:
     text = seal(opaque)
@@ -30,6 +31,7 @@ def test_sealed_state_comes_back_whole(opaque: Opaque) -> None:
     assert not set(text) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
+@settings(max_examples=50, deadline=None)
 @given(OPAQUE, st.data())
 def test_a_damaged_envelope_does_not_open(opaque: Opaque, data: st.DataObject) -> None:
     text = seal(opaque)
@@ -39,6 +41,7 @@ def test_a_damaged_envelope_does_not_open(opaque: Opaque, data: st.DataObject) -
     assert open_envelope(text[:at]) is None
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=80))
 def test_other_text_does_not_open(text: str) -> None:
     assert open_envelope(text) is None

@@ -29,8 +29,8 @@ from sluicegate.wire.envelope import seal
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.sse import frame_named
-from sluicegate.wire.translated import TranslatedStream
 from sluicegate.wire.translation import Asked
+from sluicegate.wire.whole_answer import write_stream
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -344,27 +344,8 @@ _DELTAS = {
 }
 
 
-class _WholeAnswer:
-    """Stands where a stream's decoder would: the events are known already."""
-
-    upstream_id: str | None = None
-    repaired = False
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Return nothing."""
-        return []
-
-    def finish(self) -> list[StreamEvent]:
-        """Return nothing."""
-        return []
-
-
 def encode_answer(events: list[StreamEvent], asked: Asked, bill: Bill) -> bytes:
     """Write a whole message: what the stream of the same events would have told."""
-    stream = TranslatedStream(
-        _WholeAnswer(), AnthropicStreamEncoder(asked), lambda body: events, joins_usage=True
-    )
-    stream.feed_whole(b"")
-    message = fold(b"".join(stream.out) + stream.farewell(bill))
+    message = fold(write_stream(events, AnthropicStreamEncoder(asked)))
     usage = with_members(write_usage(bill.usage, tier=True), bill.in_usage)
-    return json_edit.changed(message, {"usage": usage})
+    return with_members(json_edit.changed(message, {"usage": usage}), bill.beside_usage)
