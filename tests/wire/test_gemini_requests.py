@@ -566,7 +566,7 @@ def test_system_prompts_lead_or_stay_where_they_are() -> None:
 
 
 def test_first_and_last_turns_of_the_model() -> None:
-    request = asking(said("assistant", "A"), said("user", "U"), said("assistant", "P"))
+    request = asking(said("assistant", "A"), said("user", "U"), said("assistant", "P"), continues=True)
     with pytest.raises(UnsupportedFeature):
         encode(request)
     body, _ = encode(request, policy="lenient")
@@ -893,3 +893,54 @@ def test_counting_both_ways() -> None:
     written = json.loads(encode_count_request(request, "gemini-x", CAN, Notes()))
     assert written == {"generateContentRequest": {"model": "models/gemini-x", "contents": [HI]}}
     assert decode_count_answer(encode_count_answer(12)) == 12
+
+
+# ---- state of other vendors ------------------------------------------------------------------------------------------
+
+
+def test_foreign_state_never_goes_upstream() -> None:
+    """B141."""
+    foreign = base64.b64encode(
+        seal(Opaque(vendor="anthropic", kind="signature", value="s")).encode()
+    ).decode()
+    own = base64.b64encode(seal(Opaque(vendor="google", kind="signature", value="U0lH")).encode()).decode()
+    body = {
+        "contents": [
+            HI,
+            model({"text": "", "thought": True, "thoughtSignature": foreign}),
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "a", "thought_signature": foreign},
+                    {"text": "b", "thoughtSignature": own},
+                ],
+            },
+            model({"functionCall": {"name": "f", "args": {"x": 1.0}}, "thoughtSignature": "QUJD"}),
+        ]
+    }
+    sent = CODEC.read_request(dumps(body), "m", True).upstream_body("x", ask_usage=True)
+    assert json.loads(sent)["contents"] == [
+        HI,
+        model({"text": "a"}, {"text": "b", "thoughtSignature": "U0lH"}),
+        model({"functionCall": {"name": "f", "args": {"x": 1.0}}, "thoughtSignature": "QUJD"}),
+    ]
+    untouched = dumps({"contents": [HI, model({"text": "a", "thoughtSignature": "QUJD"})]})
+    assert CODEC.read_request(untouched, "m", True).upstream_body("x", ask_usage=True) == untouched
+
+
+def test_a_last_turn_of_the_model_is_gone_on_with_only_where_the_client_means_it() -> None:
+    history = asking(said("user", "U"), said("assistant", "P"))
+    assert encode(history, policy="lenient")[0]["contents"][-1] == user({"text": "Continue."})
+    history.continues = True
+    assert encode(history, policy="lenient")[0]["contents"][-1] == model({"text": "P"})
+    assert decode({"contents": [HI]})[0].continues
+
+
+def test_a_signature_on_text_that_names_a_call_goes_to_the_call() -> None:
+    state = Opaque(vendor="google", kind="signature", value="U0lH", id="c1")
+    turn = said("assistant", Text(text="a", opaque=state), ToolCall(id="c1", name="f", arguments="{}"))
+    body, _ = encode(asking(said("user", "u"), turn, said("user", ToolResult(call_id="c1", parts=[]))))
+    assert body["contents"][1]["parts"] == [
+        {"text": "a"},
+        {"functionCall": {"id": "c1", "name": "f", "args": {}}, "thoughtSignature": "U0lH"},
+    ]

@@ -30,11 +30,12 @@ from sluicegate.wire.gemini_finish import write_finish_reason
 from sluicegate.wire.gemini_grounding import TextSoFar, write_grounding
 from sluicegate.wire.gemini_signature import write_signature
 from sluicegate.wire.gemini_usage import write_usage
+from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked
 
 _EMPTY = b'{"text":""}'
-_quote = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 
 class ArrayFrames:
@@ -83,19 +84,19 @@ class _Call:
 
     def encode(self) -> bytes:
         """Return the part that holds it."""
-        call = b'{"id":%b,"name":%b,"args":%b}' % (_quote(self.id), _quote(self.name), self._arguments())
+        call = b'{"id":%b,"name":%b,"args":%b}' % (quote(self.id), quote(self.name), self._arguments())
         return b'{"functionCall":%b%b}' % (call, _signed(self.signature))
 
     def _arguments(self) -> bytes:
         """Return the arguments as the object that this format wants."""
         text = "".join(self.parts).strip()
         if self.custom:
-            return _quote({"input": "".join(self.parts)})
+            return _encode({"input": "".join(self.parts)})
         if not text:
             return b"{}"
         raw = text.encode()
         if not json_edit.is_json(raw):
-            return _quote({"_raw": text})
+            return _encode({"_raw": text})
         return raw if raw.startswith(b"{") else b'{"value":%b}' % raw
 
 
@@ -140,7 +141,7 @@ class PartWriter:
             case ReasoningDelta():
                 choice = self.choice(event.choice)
                 choice.last = "thought"
-                return [*self._whole_calls(choice), b'{"text":%b,"thought":true}' % _quote(event.text)]
+                return [*self._whole_calls(choice), b'{"text":%b,"thought":true}' % quote(event.text)]
             case ToolCallStart():
                 return self._start_call(self.choice(event.choice), event)
             case ToolCallDelta():
@@ -164,7 +165,7 @@ class PartWriter:
         choice.last = "text"
         if self.gathers:
             choice.text.add(text)
-        return [*self._whole_calls(choice), b'{"text":%b}' % _quote(text)]
+        return [*self._whole_calls(choice), b'{"text":%b}' % quote(text)]
 
     def _start_call(self, choice: _Choice, start: ToolCallStart) -> list[bytes]:
         ready = self._whole_calls(choice)
@@ -216,7 +217,7 @@ class PartWriter:
 
 
 def _signed(opaque: Opaque | None) -> bytes:
-    return b"" if opaque is None else b',"thoughtSignature":%b' % _quote(write_signature(opaque))
+    return b"" if opaque is None else b',"thoughtSignature":%b' % quote(write_signature(opaque))
 
 
 def _candidate(index: int, parts: list[bytes], rest: bytes = b"") -> bytes:
@@ -225,7 +226,7 @@ def _candidate(index: int, parts: list[bytes], rest: bytes = b"") -> bytes:
 
 def _named(asked: Asked) -> bytes:
     """Return the members by which every object names its answer, with a comma before them."""
-    return b',"modelVersion":%b,"responseId":%b' % (_quote(asked.model), _quote(asked.id))
+    return b',"modelVersion":%b,"responseId":%b' % (quote(asked.model), quote(asked.id))
 
 
 def _response(candidates: bytes, asked: Asked, bill: Bill | None) -> bytes:
@@ -258,7 +259,7 @@ class GeminiStreamEncoder:
         """Return the framed object for one content event; may be empty."""
         fast = self._fast
         if type(event) is TextDelta and fast is not None and not event.choice and not fast.calls:
-            return self._text_head + _quote(event.text) + self._text_tail
+            return self._text_head + quote(event.text) + self._text_tail
         if isinstance(event, Logprobs):
             rest = b',"logprobsResult":' + _write_logprobs(event.content)
             return self._emit(event.choice, [_EMPTY], rest)

@@ -102,8 +102,12 @@ class ContentWriter:
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
-    def contents(self, messages: list[Message]) -> list[dict[str, Any]]:
-        """Return the `contents` of the request."""
+    def contents(self, messages: list[Message], *, continues: bool) -> list[dict[str, Any]]:
+        """Return the `contents` of the request.
+
+        Args:
+            continues: the client knows that the model goes on with a last turn of its own.
+        """
         turns: list[_Turn] = []
         for message in messages[_leading(messages) :]:
             if message.role in ("system", "developer"):
@@ -117,8 +121,8 @@ class ContentWriter:
             turns.insert(0, _Turn("user", turns[0].path))
             turns[0].rest = [{"text": "(conversation start)"}]
         self._pair(turns)
-        if turns[-1].role == "model" and not self._can.prefill:
-            self._notes.reject(turns[-1].path, "this model does not continue its own turn")
+        if turns[-1].role == "model":
+            self._end_in_model(turns, continues=continues)
         if self._can.signed_calls:
             self._sign(turns)
         return [{"role": turn.role, "parts": turn.parts()} for turn in turns]
@@ -180,6 +184,16 @@ class ContentWriter:
                     self._result(turn, result, turn.path, [])
             turn.results.sort(key=lambda result: calls.index(result[0]) if result[0] in calls else 0)
 
+    def _end_in_model(self, turns: list[_Turn], *, continues: bool) -> None:
+        """Let the model go on with its own last turn, where it can, and where the client does not mean history."""
+        last = turns[-1]
+        if self._notes.policy == "lenient" and not continues:
+            self._notes.warn(last.path, "a user turn 'Continue.' was added")
+            turns.append(_Turn("user", last.path))
+            turns[-1].rest = [{"text": "Continue."}]
+        elif not self._can.prefill:
+            self._notes.reject(last.path, "this model does not continue its own turn")
+
     def _sign(self, turns: list[_Turn]) -> None:
         """Give the first call of each step of the current turn the stand-in where its signature is lost."""
         start = max((place for place, turn in enumerate(turns) if turn.plain), default=0)
@@ -189,17 +203,13 @@ class ContentWriter:
                 turn.calls[0][1]["thoughtSignature"] = STAND_IN
 
     def _place_signatures(self, turn: _Turn, message: Message) -> None:
-        """Put signatures that came as thoughts of their own onto the calls they hang on."""
+        """Put signatures that clients of other formats gave back beside their calls onto these."""
         calls = dict(turn.calls)
         for part in message.parts:
-            if (
-                isinstance(part, Reasoning)
-                and part.opaque is not None
-                and may_return(part.opaque, self._model)
-            ):
-                call = calls.get(part.opaque.id or "")
-                if call is not None:
-                    call.setdefault("thoughtSignature", part.opaque.value)
+            opaque = part.opaque if isinstance(part, Reasoning | Text) else None
+            call = calls.get(opaque.id or "") if opaque is not None else None
+            if opaque is not None and call is not None and may_return(opaque, self._model):
+                call.setdefault("thoughtSignature", opaque.value)
 
     # ---- parts ----------------------------------------------------------------------------------------------------
 
@@ -207,7 +217,8 @@ class ContentWriter:
         """Write a part into its turn; what hangs on results but stands behind all of them goes to `late`."""
         match part:
             case Text() | Refusal():
-                signature = self._signature(part.opaque) if isinstance(part, Text) else {}
+                opaque = part.opaque if isinstance(part, Text) else None
+                signature = {} if opaque is not None and opaque.id else self._signature(opaque)
                 if part.text or signature:
                     turn.rest.append({"text": part.text, **signature})
             case Reasoning():

@@ -11,9 +11,10 @@ from hashlib import blake2b
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.gemini_fields import Fields, camel
+from sluicegate.wire.gemini_foreign_state import without_foreign_state
 from sluicegate.wire.gemini_request_decoder import MAX_CHOICES
 from sluicegate.wire.json_edit import Edit, Member
-from sluicegate.wire.openai_chat_request import MEDIA_TOKENS, estimate_input, read_members
+from sluicegate.wire.request_edges import MEDIA_TOKENS, estimate_input, read_members
 
 _CONFIG = "generationConfig"
 _LIMIT = "maxOutputTokens"
@@ -104,7 +105,7 @@ class GeminiRequest:
         unwanted = {camel(key) for key in drop} | {"model"}
         dropped = {member.key for member in self._members if camel(member.key) in unwanted}
         wanted: dict[str, bytes] = {}
-        edits: list[Edit] = []
+        edits = self._state_edits()
         if max_output_tokens is not None:
             limit = b"%d" % max_output_tokens
             if self._config_at is None:
@@ -115,6 +116,12 @@ class GeminiRequest:
                 edits += json_edit.edits(self.body, self._config, values, start=self._config_at)
         edits += json_edit.edits(self.body, self._members, wanted, dropped)
         return json_edit.splice(self.body, edits)
+
+    def _state_edits(self) -> list[Edit]:
+        member = next(member for member in self._members if member.key == "contents")
+        contents = self.body[member.start : member.end]
+        cleaned = without_foreign_state(contents)
+        return [] if cleaned is contents else [Edit(member.start, member.end, cleaned)]
 
 
 def _spelled(members: list[Member], name: str) -> str:

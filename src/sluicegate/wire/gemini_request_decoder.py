@@ -97,6 +97,7 @@ class _RequestReader:
             web_search=web_search,
             tool_choice=self._tool_choice(tools),
             service_tier=self._tier(),
+            continues=True,
         )
         config = self._top.object("generationConfig")
         if config is not None:

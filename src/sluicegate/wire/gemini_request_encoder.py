@@ -63,7 +63,7 @@ class _RequestWriter:
         system = content.system(request.messages)
         if system:
             body["systemInstruction"] = {"parts": system}
-        body["contents"] = content.contents(request.messages)
+        body["contents"] = content.contents(request.messages, continues=request.continues)
         body |= self._tools()
         config = self._config()
         if config:
