@@ -8,6 +8,8 @@ before the settlement is; a request that was admitted is settled exactly once, h
 """
 
 import asyncio
+import contextlib
+import math
 import os
 import time
 from typing import Literal
@@ -59,12 +61,17 @@ JSON = b"content-type: application/json\r\n"
 ARRAY = JSON + b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 EXTEND_AT = 0.75
 """Share of the reserved output that is used up when a running stream asks for more."""
+CHECKPOINT_S = 5.0
+"""A running stream that a crash charges for journals where it stands so often, and whenever its text is counted: about
+every 256 tokens.
+"""
 
 _REQUEST_SLOTS = (
     "_answer",
     "_attempts",
     "_bench",
     "_called",
+    "_checkpointed",
     "_codec",
     "_deployment",
     "_due_at",
@@ -90,6 +97,7 @@ _REQUEST_SLOTS = (
     "_switches",
     "_tab",
     "_target",
+    "due_at",
     "request_id",
 )
 
@@ -188,6 +196,9 @@ class ServedRequest:
         self._reserved_output = 0
         self._limit: int | None = None
         self._extending = False
+        self._checkpointed = 0
+        self.due_at = math.inf
+        """When the next checkpoint is due, once the stream has begun."""
         self._stopping: SluicegateError | None = None
         self._switches: Switches | None = None
 
@@ -222,6 +233,7 @@ class ServedRequest:
             used = await self._run()
         finally:
             self._bench.running.discard(self)
+            self._bench.deadlines.discard(self)
             limits.release(self._loop.time(), admitted, self._estimate, used)
 
     async def _reserve(self, model: Model) -> None:
@@ -256,7 +268,7 @@ class ServedRequest:
             self._key.id,
             model.id,
             len(request.body),
-            self._counted if self._tab.prepaid and request.stream else None,
+            self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
         )
 
     # ---- attempts ---------------------------------------------------------------------------------------------------
@@ -466,6 +478,9 @@ class ServedRequest:
         self._first_content = time.monotonic()
         self._exchange.release_body()
         self._interpreter.release()
+        if self._checkpoints:
+            self.due_at = self._bench.deadlines.now + CHECKPOINT_S
+            self._bench.deadlines.add(self)
 
     def head_lines(self) -> bytes:
         """Return the header lines of a streamed answer."""
@@ -476,14 +491,40 @@ class ServedRequest:
         assert self._codec is not None
         self._meter.reported = self._codec.usage
         self._row.finish_reason = self._codec.finish_reason
-        self._tab.checkpoint_finished(*self._meter.final())
+        self._tab.checkpoint(*self._meter.final(), finished=True)
         self._finish_left = True
 
     def _counted(self, output_tokens: int) -> None:
         """Ask for more before the reserved output is used up; the stream runs on meanwhile."""
-        if not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
+        if self._checkpoints:
+            self._checkpoint()
+        if self._tab.prepaid and not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
             self._extending = True
             self._loop.create_task(self._extend())
+
+    @property
+    def _checkpoints(self) -> bool:
+        """Whether a crash charges for what was produced until then."""
+        return self._tab.on_crash == "produced"
+
+    def expire(self, now: float) -> None:
+        """Journal a checkpoint: its time has come."""
+        self.due_at = now + CHECKPOINT_S
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Journal where the stream stands; once its finish has left, that stands there for good."""
+        if self._finish_left or self._tab.settled:
+            return
+        assert self._codec is not None
+        self._meter.reported = self._codec.usage
+        usage, source = self._meter.final()
+        output_tokens = usage.output_tokens or 0
+        if output_tokens == self._checkpointed:
+            return
+        self._checkpointed = output_tokens
+        with contextlib.suppress(StoreUnavailable):  # the one before, or the next, has to do
+            self._tab.checkpoint(usage, source)
 
     async def _extend(self) -> None:
         more = self._plan.settings.billing.reserve_output_tokens

@@ -34,7 +34,7 @@ class Till:
 class Tab:
     """What one request may cost, and in the end does."""
 
-    __slots__ = ("_key", "_price", "_till", "open", "reserved_nano", "row", "settled")
+    __slots__ = ("_key", "_price", "_till", "on_crash", "open", "reserved_nano", "row", "settled")
 
     def __init__(self, till: Till, key: KeyRecord, price: Price | None, row: UsageRow) -> None:
         """Args: price: None where the model is free."""
@@ -42,6 +42,7 @@ class Tab:
         self._key = key
         self._price = price
         self.row = row
+        self.on_crash = till.on_crash
         self.reserved_nano = 0
         self.open = False
         self.settled = False
@@ -79,7 +80,7 @@ class Tab:
                     account_id=self._key.account_id,
                     amount_nano=amount,
                     row=self.row,
-                    on_crash=self._till.on_crash,
+                    on_crash=self.on_crash,
                 )
             )
         except StoreUnavailable:
@@ -143,11 +144,13 @@ class Tab:
             self._free(amount)
             raise
 
-    def checkpoint_finished(self, usage: Usage, source: UsageSource) -> None:
-        """Journal that the finish leaves before usage has come: a crash from here on settles this as complete.
+    def checkpoint(self, usage: Usage, source: UsageSource, *, finished: bool = False) -> None:
+        """Journal where a running stream stands, for a crash to charge by.
 
+        Args:
+            finished: the finish leaves before usage has come: a crash from here on settles this as complete.
         Raises:
-            StoreUnavailable: the journal takes nothing, so the finish must not leave.
+            StoreUnavailable: the journal takes nothing, so a finish must not leave.
         """
         list_cost, odd = charge(self._price, usage)
         row = msgspec.structs.replace(
@@ -158,7 +161,7 @@ class Tab:
             list_cost_nano_usd=list_cost,
             cost_nano_usd=min(list_cost, self.reserved_nano) if self.prepaid else list_cost,
         )
-        self._till.journal.append(Checkpoint(request_id=self.row.request_id, row=row, finished=True))
+        self._till.journal.append(Checkpoint(request_id=self.row.request_id, row=row, finished=finished))
 
     def lost_attempt(self, attempt: int, provider: str, provider_model: str, at: float, reason: str) -> None:
         """Note for the operator that an attempt may have cost something that nobody pays for."""
