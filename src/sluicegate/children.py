@@ -88,15 +88,15 @@ class Child:
         if status is not None:
             raise ChildFailed(f"{self.name} ended with status {status}", self.log_path)
 
-    def stop(self) -> None:
-        """Ask the process to end, end it when its time is up, and collect it."""
+    def stop(self) -> int:
+        """Ask the process to end, end it when its time is up, and collect it; return its status."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
                 self._process.wait(self._stop_within_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        self._process.wait()
+        return self._process.wait()
 
     def __enter__(self) -> Self:
         return self
