@@ -162,11 +162,14 @@ def settlement(
     row = settled.row
     if row.request_id != settled.request_id or row.account_id != settled.account_id:
         row = msgspec.structs.replace(row, request_id=settled.request_id, account_id=settled.account_id)
-    due = min(max(row.cost_nano_usd, 0), room_nano)
-    charged = due if balance_nano is None else min(due, max(balance_nano, 0))
-    shortfall = min(max(row.shortfall_nano_usd, 0) + due - charged, room_nano - charged)
-    if charged != row.cost_nano_usd or shortfall != row.shortfall_nano_usd:
-        row = msgspec.structs.replace(row, cost_nano_usd=charged, shortfall_nano_usd=shortfall)
+    charged, shortfall = row.cost_nano_usd, row.shortfall_nano_usd
+    held_nano = room_nano if balance_nano is None else min(balance_nano, room_nano)
+    if not 0 <= charged <= held_nano or shortfall:
+        due = min(max(charged, 0), room_nano)
+        charged = due if balance_nano is None else min(due, max(balance_nano, 0))
+        shortfall = min(max(shortfall, 0) + due - charged, room_nano - charged)
+        if charged != row.cost_nano_usd or shortfall != row.shortfall_nano_usd:
+            row = msgspec.structs.replace(row, cost_nano_usd=charged, shortfall_nano_usd=shortfall)
     reference = settled.request_id
     payer = CUSTOMER + settled.account_id
     entries = [

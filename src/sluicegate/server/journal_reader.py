@@ -20,6 +20,8 @@ from sluicegate.server.telemetry import JOURNAL_DAMAGED, JOURNAL_TORN, log
 
 READ_BYTES = 256 * 1024
 """Read at a time: about 600 settlements, and some milliseconds of a commit."""
+SHORT_READ_BYTES = 16 * 1024
+"""Read first, as most reads find little and then the space that the writer keeps."""
 _SPACE = bytes(8)
 _UNBOOKED = tuple(
     msgspec.msgpack.encode({"type": kind.__struct_config__.tag})[1:]
@@ -63,6 +65,7 @@ class Segment:
         self._marker = name.marker
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._locked = False
+        self._read_bytes = SHORT_READ_BYTES
         self._read_header()
         self._first = self.offset
 
@@ -92,18 +95,20 @@ class Segment:
             self._locked = True
         return True
 
-    def read(self, max_bytes: int = READ_BYTES, *, only_booked: bool = False) -> Batch:
+    def read(self, *, only_booked: bool = False) -> Batch:
         """Read the next whole records.
 
         Args:
             only_booked: decode no more than what a commit books; reservations and the like are only counted.
         """
-        data = os.pread(self._fd, max_bytes, self.offset)
+        data = os.pread(self._fd, self._read_bytes, self.offset)
         records, seen, used, wanted = self._parse(data, only_booked)
         if used == 0 and wanted > len(data):  # one frame that is longer than a read
             data = os.pread(self._fd, min(wanted, os.fstat(self._fd).st_size - self.offset), self.offset)
             records, seen, used, wanted = self._parse(data, only_booked)
         self.offset += used
+        # As much again as there was, and a bit, so that a steady stream of records comes in one read each time.
+        self._read_bytes = min(2 * used + SHORT_READ_BYTES, READ_BYTES)
         # The space that the writer keeps is the usual end.
         at_end = not data or (not self._locked and data.startswith(_SPACE, used))
         if used or at_end:

@@ -44,7 +44,7 @@ class SqliteStore(SqlStore):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
-        self._settling: Engine | None = None
+        self._settling: Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
 
     def _connect(self, *, read_only: bool) -> tuple[AsyncEngine | None, AsyncEngine]:
@@ -58,10 +58,6 @@ class SqliteStore(SqlStore):
         except OSError as error:
             raise StoreUnavailable(f"the store cannot be opened: {self.path}: {error.strerror}") from error
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="settlements")
-        self._settling = create_engine(
-            URL.create("sqlite+pysqlite", database=str(self.path)), pool_size=1, max_overflow=0
-        )
-        _set_up(self._settling, "BEGIN IMMEDIATE")
         return self._engine("BEGIN IMMEDIATE", 1), self._engine("BEGIN", READERS, query_only=True)
 
     def _engine(self, begin: str, connections: int, *, query_only: bool = False) -> AsyncEngine:
@@ -72,20 +68,24 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         await super().close()
-        if self._settling is not None:
-            self._settling.dispose()
-            self._settling = None
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+        if self._settling is not None:
+            self._settling.close()
+            self._settling.engine.dispose()
+            self._settling = None
 
     async def _transact(self, work: Callable[[Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact_here, work)
 
     def _transact_here(self, work: Callable[[Connection], T]) -> T:
-        assert self._settling is not None
-        with self._settling.begin() as connection:
-            return work(connection)
+        if self._settling is None:
+            engine = create_engine(URL.create("sqlite+pysqlite", database=str(self.path)), pool_size=1)
+            _set_up(engine, "BEGIN IMMEDIATE")
+            self._settling = engine.connect()
+        with self._settling.begin():
+            return work(self._settling)
 
 
 def _set_up(engine: Engine, begin: str, *, query_only: bool = False) -> None:
