@@ -112,7 +112,9 @@ class Interpreter:
             )
         if self._decoded is None:
             notes = Notes(self._policy)
-            self._decoded = (self.client.decode_request(self._body, notes, self._path_model), notes.dropped)
+            request = self.client.decode_request(self._body, notes, self._path_model)
+            request.stream = self.request.stream  # a Gemini path says it, not the body
+            self._decoded = (request, notes.dropped)
         request, dropped = self._decoded
         notes = Notes(self._policy)
         notes.dropped = list(dropped)
