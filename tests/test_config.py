@@ -137,6 +137,7 @@ def test_worker_settings_of_the_design(tmp_path: Path) -> None:
     assert provider.repair
     wild = made.catalogue.find("openai/gpt-4o-mini")
     assert wild is not None
+    assert wild.price is not None
     assert wild.price == Price(
         input=150_000_000, cache_read=75_000_000, output=600_000_000, per_web_search=wild.price.per_web_search
     )
@@ -468,7 +469,11 @@ models:
     price: free
     routes: [{provider: p, model: claude-opus-4-7}, {provider: q, model: gpt-4o}]
     capabilities: {max_output_tokens: 2_000, efforts: [low, max], max_temperature: 0.5}
-  "w/*": {price: free, routes: [{provider: p, model: "*"}, {provider: q, model: "*"}], capabilities: {tools: no}, prompt_template: none}
+  "w/*":
+    price: free
+    routes: [{provider: p, model: "*"}, {provider: q, model: "*"}]
+    capabilities: {tools: no}
+    prompt_template: none
 """
 
 
