@@ -86,6 +86,21 @@ def exact(price: Price, parts: dict[str, int]) -> Fraction:
     return tokens + price.per_request + parts["searches"] * price.per_web_search
 
 
+@given(
+    PRICES,
+    st.builds(
+        Usage,
+        **dict.fromkeys(
+            ("input_tokens", "cache_read_tokens", "output_tokens", "reasoning_tokens"),
+            st.none() | st.integers(-5, 10**7) | st.integers(0, 2**63),
+        ),
+    ),
+)
+def test_the_short_way_for_plain_usage_comes_to_the_same(price: Price, usage: Usage) -> None:
+    never = PriceTier(above_input_tokens=2**64, price=Price())
+    assert charge(price, usage) == charge(msgspec.structs.replace(price, tiers=(never,)), usage)
+
+
 @given(PRICES, consistent_usage())
 def test_the_charge_is_the_sum_of_its_parts_rounded_once(
     price: Price, drawn: tuple[Usage, dict[str, int]]

@@ -22,6 +22,38 @@ def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
     Args:
         price: None for a free model.
     """
+    if price is not None and not price.tiers and _is_plain(usage):
+        read = usage.cache_read_tokens or 0
+        reasoning = usage.reasoning_tokens or 0
+        fresh = (usage.input_tokens or 0) - read
+        text = (usage.output_tokens or 0) - reasoning
+        if fresh >= 0 and text >= 0 and read >= 0 and reasoning >= 0:
+            total = fresh * price.input + text * price.output
+            if read:
+                total += read * (price.input if price.cache_read is None else price.cache_read)
+            if reasoning:
+                total += reasoning * (price.output if price.reasoning is None else price.reasoning)
+            nano = round_half_up(total, TOKENS_PER_RATE) + price.per_request
+            return (nano, False) if nano <= MAX_NANO else (MAX_NANO, True)
+    return _charge_classes(price, usage)
+
+
+def _is_plain(usage: Usage) -> bool:
+    """Whether usage has no more classes than fresh and cached input, text and reasoning: nearly all has not."""
+    return not (
+        usage.cache_write_tokens
+        or usage.cache_write_5m_tokens
+        or usage.cache_write_1h_tokens
+        or usage.input_audio_tokens
+        or usage.input_image_tokens
+        or usage.output_audio_tokens
+        or usage.output_image_tokens
+        or usage.web_searches
+    )
+
+
+def _charge_classes(price: Price | None, usage: Usage) -> tuple[int, bool]:
+    """Return what `charge` does, for usage of any classes."""
     odd = False
     whole_in = usage.input_tokens or 0
     read = usage.cache_read_tokens or 0
@@ -41,7 +73,7 @@ def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
         min(whole_in, read, hour, short, writes, whole_out, reasoning, searches) < 0
         or min(audio_in, image_in, audio_out, image_out) < 0
     ):
-        return charge(price, _without_negatives(usage))[0], True
+        return _charge_classes(price, _without_negatives(usage))[0], True
     if writes < short + hour:
         odd = True
         writes = short + hour
