@@ -30,6 +30,7 @@ from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
+from sluicegate.server.token_counts import answer_count
 from sluicegate.server.upstream import UpstreamPool
 from sluicegate.wire.codecs import FORMATS
 
@@ -200,6 +201,10 @@ class Gateway:
                 route.array,
             )
             await ServedRequest(self._bench, exchange, key, request_id, interpreter).serve()
+        elif route.kind == "count_tokens":
+            body = await answer_count(self._bench, exchange, key, route)
+            if not exchange.gone:
+                exchange.respond(200, JSON + answer_headers(request_id), body)
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
 

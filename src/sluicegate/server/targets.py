@@ -27,6 +27,11 @@ _PATHS: Mapping[str, str] = {
     "messages": "/messages",
     "gemini": "/models/{model}",
 }
+_COUNT_PATHS: Mapping[str, str] = {
+    "messages": "/count_tokens",
+    "responses": "/input_tokens",
+    "gemini": ":countTokens",
+}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -118,6 +123,14 @@ class Target:
         heads = self._heads
         self._next_key = (self._next_key + 1) % len(heads)
         return b"%b%bcontent-length: %d\r\n\r\n" % (heads[self._next_key][stream], lines, body_bytes)
+
+    def count_head(self, body_bytes: int) -> bytes:
+        """Return the head of a question for a request's tokens."""
+        plain, _ = self._paths
+        path, _, query = plain.partition("?")
+        path = path.removesuffix(":generateContent") + _COUNT_PATHS[self.format]
+        head = self.head(body_bytes, stream=False)
+        return head.replace(plain.encode(), (f"{path}?{query}" if query else path).encode(), 1)
 
 
 class Targets:

@@ -24,6 +24,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Usage,
 )
 from sluicegate.wire import Bill, gemini_errors, json_edit
 from sluicegate.wire.gemini_finish import write_finish_reason
@@ -251,7 +252,7 @@ class GeminiStreamEncoder:
         self._text_head = b'{"candidates":[{"content":{"parts":[{"text":'
         self._text_tail = b'}],"role":"model"},"index":0}]' + _named(asked) + b"}" + self._frames.suffix
 
-    def start(self) -> bytes:
+    def start(self, usage: Usage | None = None) -> bytes:
         """Return nothing: the first content is the start."""
         return b""
 

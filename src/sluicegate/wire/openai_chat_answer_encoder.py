@@ -21,6 +21,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Usage,
 )
 from sluicegate.wire import Bill, json_edit, openai_errors
 from sluicegate.wire.json_text import quote
@@ -73,7 +74,7 @@ class ChatStreamEncoder:
         self._choices: dict[int, _Choice] = {}
         self._finish_left = False
 
-    def start(self) -> bytes:
+    def start(self, usage: Usage | None = None) -> bytes:
         """Return the role of the first choice."""
         return self._begin(0)
 

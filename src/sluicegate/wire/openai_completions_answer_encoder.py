@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sluicegate.errors import SluicegateError
-from sluicegate.messages import Logprobs, RefusalDelta, StreamEvent, TextDelta
+from sluicegate.messages import Logprobs, RefusalDelta, StreamEvent, TextDelta, Usage
 from sluicegate.wire import Bill, json_edit, openai_errors
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members, write_usage
@@ -46,7 +46,7 @@ class CompletionStreamEncoder:
         self._choices: dict[int, _Choice] = {}
         self._finish_left = False
 
-    def start(self) -> bytes:
+    def start(self, usage: Usage | None = None) -> bytes:
         """Return nothing: the format has no start-up events."""
         return b""
 

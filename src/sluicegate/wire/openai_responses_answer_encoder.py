@@ -23,6 +23,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Usage,
 )
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.envelope import seal
@@ -136,7 +137,7 @@ class ResponsesStreamEncoder:
 
     # ---- start ----------------------------------------------------------------------------------------------------
 
-    def start(self) -> bytes:
+    def start(self, usage: Usage | None = None) -> bytes:
         """Return `response.created` and `response.in_progress`."""
         response = self._envelope.write("in_progress")
         return b"".join(

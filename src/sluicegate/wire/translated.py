@@ -58,7 +58,7 @@ class TranslatedStream:
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
-        self.repaired = False
+        self._put_right = False
         self._started = False
         self._reasons: dict[int, tuple[str, str | None]] = {}
         self._called: set[int] = set()
@@ -68,6 +68,11 @@ class TranslatedStream:
     def upstream_id(self) -> str | None:
         """The provider's id of the answer."""
         return self._decoder.upstream_id
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the provider's answer broke its format and was put right."""
+        return self._put_right or self._decoder.repaired
 
     @property
     def held(self) -> bool:
@@ -126,7 +131,7 @@ class TranslatedStream:
     def _begin(self) -> None:
         if not self._started:
             self._started = True
-            start = self._encoder.start()
+            start = self._encoder.start(self.usage)
             if start:
                 self.out.append(start)
 
@@ -136,7 +141,7 @@ class TranslatedStream:
         if choice in self._reasons and not self._finish_left:
             del self._reasons[choice]  # content follows: it was no finish
             self.finish_reason = None
-            self.repaired = True
+            self._put_right = True
         self.content = True
         data = self._encoder.event(event)
         if data:
@@ -158,7 +163,7 @@ class TranslatedStream:
                 reason = "tool_calls" if choice in self._called else "stop"
                 self._reasons[choice] = (reason, None)
                 self.finish_reason = reason
-                self.repaired = True
+                self._put_right = True
         self.ended = True
 
     def flush(self) -> None:
@@ -180,4 +185,3 @@ class TranslatedStream:
     def failure(self, error: SluicegateError) -> bytes:
         """Return the format's terminal error event, and no end marker."""
         return self._encoder.failure(error)
-

@@ -116,8 +116,15 @@ class RequestEncoder(Protocol):
 class StreamDecoder(Protocol):
     """Reads one provider's stream in one format."""
 
-    upstream_id: str | None
-    repaired: bool
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the answer."""
+        ...
+
+    @property
+    def repaired(self) -> bool:
+        """Whether anything broke the format and was put right."""
+        ...
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         """Take the next bytes and return what they mean. Raises DecodeError."""
@@ -139,8 +146,12 @@ class AnswerDecoder(Protocol):
 class StreamEncoder(Protocol):
     """Writes one client's stream in one format. It is given no Finish, UsageReport, StreamError or End."""
 
-    def start(self) -> bytes:
-        """Return the start-up events, framed; empty where the format has none."""
+    def start(self, usage: Usage | None = None) -> bytes:
+        """Return the start-up events, framed; empty where the format has none.
+
+        Args:
+            usage: what the provider has said of the input already.
+        """
         ...
 
     def event(self, event: StreamEvent) -> bytes:
@@ -212,8 +223,11 @@ class PassedRequest(Protocol):
     """The client's limit for one choice."""
     max_output_key: str
     """How the limit is spelled."""
-    messages_hash: bytes
-    """Of the first messages: requests of one conversation share it."""
+
+    @property
+    def messages_hash(self) -> bytes:
+        """Hash of the first messages: requests of one conversation share it."""
+        ...
 
     def upstream_body(
         self, model: str, *, ask_usage: bool, drop: tuple[str, ...] = (), max_output_tokens: int | None = None

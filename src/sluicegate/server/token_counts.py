@@ -1,0 +1,169 @@
+"""How many tokens a request would have: asked of the provider where it speaks the client's format, else counted here.
+
+Counting is free and holds no reservation. A count of our own is exact for OpenAI's o200k families and near for others;
+media are estimated as a reservation does. Source: wire formats page `README.md`, routes.
+"""
+
+import asyncio
+from functools import partial
+
+import msgspec
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.tokens import PIECE_CHARS, count_tokens
+from sluicegate.errors import BadRequest, Forbidden, ModelNotFound, UpstreamError
+from sluicegate.messages import (
+    Audio,
+    File,
+    Format,
+    Image,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.server.inbound import Exchange
+from sluicegate.server.proxy import Bench, allowed
+from sluicegate.server.relay import PlainRelay
+from sluicegate.server.routes import Route
+from sluicegate.wire import anthropic_request_decoder, gemini_counting, json_edit
+from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.translation import Notes, RequestDecoder
+
+MESSAGE_TOKENS = 4
+"""What a turn costs beside its text."""
+IMAGE_TOKENS = 1600
+MEDIA_BYTES_PER_TOKEN = 40
+TURN_CHARS = 16 * PIECE_CHARS
+"""How much is counted before other streams get their turn; about 2 ms."""
+
+_DECODERS: dict[Format, RequestDecoder] = {
+    "messages": partial(anthropic_request_decoder.decode_request, counting=True),
+    "gemini": gemini_counting.decode_count_request,
+}
+
+
+class _NoNotes:
+    """A count has no life to take notes of."""
+
+    def headed(self) -> None: ...
+    def begun(self) -> None: ...
+    def finish_leaves(self) -> None: ...
+    def head_lines(self) -> bytes:
+        return b""
+
+
+async def answer_count(bench: Bench, exchange: Exchange, key: KeyRecord, route: Route) -> bytes:
+    """Return the body that tells how many tokens the request has, in the client's format.
+
+    Raises:
+        BadRequest, ModelNotFound, Forbidden: as for the request itself.
+    """
+    body, format = exchange.body, route.format
+    model_id = route.model or _model_of(body, format)
+    model = bench.plan.settings.catalogue.find(model_id)
+    if model is None:
+        raise ModelNotFound(
+            f"The model '{model_id}' does not exist or you do not have access to it.", param="model"
+        )
+    if not allowed(key, model_id, model):
+        raise Forbidden("This API key may not use this model.", param="model")
+    decode = _DECODERS.get(format, FORMATS[format].decode_request)
+    request = decode(body, Notes("lenient"), model_id)
+    for deployment in model.deployments:
+        told = await _ask(bench, exchange, model, deployment, format)
+        if told is not None:
+            return told
+    tokens = await count_request(request)
+    if format == "gemini":
+        return gemini_counting.encode_count_answer(tokens)
+    if format == "responses":
+        return b'{"object":"response.input_tokens","input_tokens":%d}' % tokens
+    return b'{"input_tokens":%d}' % tokens
+
+
+def _model_of(body: bytes, format: Format) -> str:
+    """Return the model that a body names. Raises BadRequest."""
+    try:
+        model = msgspec.json.decode(json_edit.decode_top(body, format).get("model", msgspec.Raw(b"null")))
+    except msgspec.DecodeError:
+        model = None
+    if not isinstance(model, str) or not model:
+        raise BadRequest("Missing required parameter: 'model'.", param="model")
+    return model
+
+
+async def _ask(
+    bench: Bench, exchange: Exchange, model: Model, deployment: Deployment, format: Format
+) -> bytes | None:
+    """Return the provider's own answer; None where it does not speak the format, or does not answer well."""
+    provider = bench.plan.settings.catalogue.providers[deployment.provider]
+    if format not in provider.speaks:
+        return None
+    target = bench.plan.targets.get(provider.name, format, deployment.model)
+    body = exchange.body
+    if format != "gemini":
+        body = json_edit.changed(body, {"model": json_edit.dumps(deployment.model)}, provider.drop_fields)
+    clocks = bench.plan.clocks(model, deployment)
+    loop = asyncio.get_running_loop()
+    relay = PlainRelay(
+        exchange,
+        _NoNotes(),
+        bench.deadlines,
+        clocks,
+        total_due_at=loop.time() + clocks.connect_timeout_s * 4,
+        secrets=provider.api_keys,
+        drain_cap_s=None,
+    )
+    try:
+        connection = bench.pool.take(target.origin) or await bench.pool.connect(
+            target.origin, clocks.connect_timeout_s
+        )
+    except UpstreamError:
+        return None
+    if await relay.run(connection, target.count_head(len(body)), body) != "complete":
+        return None
+    return relay.body if json_edit.is_json(relay.body) else None
+
+
+async def count_request(request: Request) -> int:
+    """Count a request's tokens without holding up other streams."""
+    texts: list[str] = []
+    media = 0
+    for message in request.messages:
+        for part in message.parts:
+            media += _collect(part, texts)
+    for tool in request.tools:
+        texts.append(msgspec.json.encode(tool.parameters or {}).decode())
+        texts += (tool.name, tool.description or "")
+    tokens = media + MESSAGE_TOKENS * len(request.messages)
+    for text in texts:
+        for at in range(0, len(text), TURN_CHARS):
+            tokens += count_tokens(text[at : at + TURN_CHARS])
+            if len(text) > TURN_CHARS:
+                await asyncio.sleep(0)
+    return max(1, tokens)
+
+
+def _collect(part: Part, texts: list[str]) -> int:
+    """Gather the texts of a part, and return the tokens of what has none."""
+    match part:
+        case Text() | Refusal() | Reasoning():
+            texts.append(part.text)
+        case ToolCall():
+            texts += (part.name, part.arguments)
+        case ToolResult():
+            return sum(_collect(inner, texts) for inner in part.parts)
+        case Image():
+            return IMAGE_TOKENS
+        case File(text=str() as text):
+            texts.append(text)
+        case Audio(data=data) | File(data=str() as data):
+            return len(data) * 3 // 4 // MEDIA_BYTES_PER_TOKEN
+        case File():
+            return IMAGE_TOKENS
+    return 0
