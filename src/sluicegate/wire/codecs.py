@@ -1,10 +1,16 @@
 """The table of wire formats: what each of them offers, by the name that the configuration uses."""
 
-from sluicegate.wire import anthropic, gemini, openai_chat_codec, openai_completions
+from sluicegate.wire import anthropic, gemini, openai_chat_codec, openai_completions, openai_responses
 from sluicegate.wire.translation import Codec
 
 FORMATS: dict[str, Codec] = {
     codec.name: codec
-    for codec in (openai_chat_codec.CODEC, openai_completions.CODEC, anthropic.CODEC, gemini.CODEC)
+    for codec in (
+        openai_chat_codec.CODEC,
+        openai_completions.CODEC,
+        openai_responses.CODEC,
+        anthropic.CODEC,
+        gemini.CODEC,
+    )
 }
 """Every format that a client or a provider may speak."""

@@ -72,7 +72,7 @@ class ResponsesStream:
         self._asked = asked
         self._count_text = options.count_text
         self._max_event_bytes = options.max_event_bytes
-        self._reader = PayloadReader(FORMAT)
+        self._reader = PayloadReader(FORMAT, options.max_event_bytes)
         self._items = ItemRepair(asked.id) if options.repair else None
 
         self.out: list[bytes] = []

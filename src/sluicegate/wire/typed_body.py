@@ -16,26 +16,28 @@ _PLACE = re.compile(r"^(?P<said>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$"
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
-def decode_typed(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
-    """Decode a body.
+def decode_typed(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, at: str = "") -> _T:
+    """Decode a body, or a value in it.
 
+    Args:
+        at: the path of that value.
     Raises:
         BadRequest: it is no JSON of this shape; `param` is the path of the field at fault.
     """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        _refuse(str(error))
+        _refuse(str(error), at)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"The request body is not valid JSON: {error}.") from None
     except RecursionError:
-        raise BadRequest("The request body is nested too deeply.") from None
+        raise BadRequest("The request body is nested too deeply.", param=at or None) from None
 
 
-def _refuse(complaint: str) -> NoReturn:
+def _refuse(complaint: str, at: str) -> NoReturn:
     match = _PLACE.match(complaint)
     assert match is not None, "it matches any text"
-    said, path = match["said"], (match["path"] or "").removeprefix(".")
+    said, path = match["said"], (at + (match["path"] or "")).removeprefix(".")
     missing = _MISSING.match(said)
     if missing is not None:
         path = f"{path}.{missing[1]}" if path else missing[1]
