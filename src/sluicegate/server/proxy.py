@@ -20,6 +20,7 @@ from sluicegate.billing.limits import KeyLimits, Refusal
 from sluicegate.billing.meter import InputRatios, Meter
 from sluicegate.billing.profiles import Switches, decide
 from sluicegate.errors import (
+    BadRequest,
     ClientError,
     DecodeError,
     Forbidden,
@@ -218,6 +219,9 @@ class ServedRequest:
             )
         if not allowed(self._key, request.model, model):
             raise Forbidden("This API key may not use this model.", param="model")
+        other = request.names_other_models
+        if other is not None and not self._key.may_override:
+            raise BadRequest(f"'{other}' names other models, which this API key may not do.", param=other)
         self._model = model
         wanted = request.max_output_tokens or model.max_output_tokens
         limits = self._bench.limits_of(self._key)

@@ -225,6 +225,11 @@ class PassedRequest(Protocol):
     """How the limit is spelled."""
 
     @property
+    def names_other_models(self) -> str | None:
+        """The field that names other models than the one asked for, where there is one."""
+        ...
+
+    @property
     def messages_hash(self) -> bytes:
         """Hash of the first messages: requests of one conversation share it."""
         ...
