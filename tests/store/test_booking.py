@@ -210,7 +210,9 @@ async def test_commits_are_durable(store: SqliteStore) -> None:
         durable = (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one()
         journal = (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one()
     assert (durable, journal) == (2, "wal")
-    settling = await store._transact(lambda connection: connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    settling = await store._transact(
+        lambda connection: connection.exec_driver_sql("PRAGMA synchronous").scalar()
+    )
     assert settling == 2
 
 
