@@ -1,0 +1,141 @@
+"""A gate that is killed and started again, on the same ports and files."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from sluicegate.children import Child
+from tests.fakes import ask
+from tests.gate import READY_TIMEOUT_S
+
+Whom = Literal["worker", "supervisor", "both"]
+EXIT_S = 20.0
+LASTING_PORTS = range(20_000, 32_000)
+"""Below those that the kernel gives to outgoing connections, one of which could else take a dead gate's port."""
+
+
+class Victim:
+    """One gate, dead or alive."""
+
+    def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
+        """Args: configuration: as `tests.conftest.make_config` returns it."""
+        self.folder = folder
+        self.config = folder / "sluicegate.yaml"
+        self.starts = 0
+        self.outlived: list[str] = []
+        """Workers that still lived when a later supervisor served."""
+        port, admin_port = lasting_ports(2)
+        self.url = f"http://127.0.0.1:{port}"
+        text = json.dumps(configuration, indent=1)
+        text = text.replace("{listen}", f"127.0.0.1:{port}").replace(
+            "{admin_listen}", f"127.0.0.1:{admin_port}"
+        )
+        self.config.write_text(text)
+        self._child: Child | None = None
+        self._orphans: list[int] = []
+
+    @property
+    def logs(self) -> list[Path]:
+        """What its processes said, one file a start."""
+        return sorted(self.folder.glob("gate-*.log"))
+
+    @property
+    def _running(self) -> Child:
+        assert self._child is not None, "the gate was not started"
+        return self._child
+
+    def start(self) -> None:
+        """Start the supervisor, which starts the rest."""
+        command = [sys.executable, "-m", "sluicegate", "serve", "--config", str(self.config)]
+        log = self.folder / f"gate-{self.starts:04d}.log"
+        self.starts += 1
+        self._child = Child("the gate", command, log, stop_within_s=EXIT_S)
+
+    async def ready(self) -> None:
+        """Wait until it serves; by then no worker of an earlier supervisor may be left."""
+        give_up_at = time.monotonic() + READY_TIMEOUT_S
+        while not await self._is_ready():
+            self._running.check()
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"the gate did not serve within {READY_TIMEOUT_S:.0f} s")
+            await asyncio.sleep(0.02)
+        self.outlived += [f"worker {pid}" for pid in self._orphans if _is_worker(pid)]
+        self._orphans.clear()
+
+    def workers(self) -> list[int]:
+        """Return the pids of the workers that run now."""
+        pid = self._running.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return []
+        return [int(child) for child in children if _is_worker(int(child))]
+
+    async def kill(self, whom: Whom, rng: random.Random) -> None:
+        """Kill a worker, the supervisor, or all of both, and start again what does not come back by itself."""
+        workers = self.workers()
+        if whom == "worker":
+            while not workers:
+                self._running.check()
+                await asyncio.sleep(0.01)
+                workers = self.workers()
+            _kill([rng.choice(workers)])
+            return
+        victims = [self._running.pid, *(workers if whom == "both" else ())]
+        rng.shuffle(victims)
+        self._orphans += workers
+        _kill(victims)
+        self._running.stop()  # collects it
+        self.start()
+
+    def stop(self) -> int | None:
+        """Ask the gate to end and collect it; return its exit status, None where it was not running."""
+        child, self._child = self._child, None
+        if child is None:
+            return None
+        return child.stop()
+
+    async def _is_ready(self) -> bool:
+        try:
+            return (await ask(self.url, "/readyz", timeout_s=2.0)).status == 200
+        except OSError:  # a TimeoutError too
+            return False
+
+
+def lasting_ports(count: int) -> list[int]:
+    """Return ports of loopback that are free, and stay so while nobody asks for them by number."""
+    ports: list[int] = []
+    with ExitStack() as sockets:
+        while len(ports) < count:
+            sock = sockets.enter_context(socket.socket())
+            port = random.choice(LASTING_PORTS)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+    return ports
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it ended by itself, as a worker without a supervisor does
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"sluicegate.server.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
