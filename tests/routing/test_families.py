@@ -45,10 +45,16 @@ CHANGES: list[tuple[Format, str, dict[str, Any]]] = [
     ("messages", "anthropic/claude-opus-4.6", {"reasoning": "adaptive", "prefill": False, "temperature": True}),
     ("messages", "claude-sonnet-4-6", {"max_output_tokens": 64_000}),
     ("messages", "claude-opus-4-7", {"temperature": False, "mid_system": False, "reasoning_off": True}),
+    ("messages", "claude-opus-4-8", {"mid_system": True, "temperature": False, "reasoning_off": True}),
     ("messages", "claude-opus-5", {"mid_system": True, "reasoning_off": True, "forced_tools": True}),
+    ("messages", "claude-sonnet-5-20260601", {"reasoning_off": True, "forced_tools": True}),
+    ("messages", "claude-opus-5-5", {"reasoning_off": False, "forced_tools": False}),
+    ("messages", "anthropic/claude-sonnet-5.5", {"reasoning_off": False, "forced_tools": False}),
+    ("messages", "claude-fable-5", {"reasoning_off": False, "forced_tools": True}),
+    ("messages", "claude-sonata-7", {"reasoning": "adaptive", "reasoning_off": False, "temperature": False}),
     ("messages", "claude-fable-5-1", {"reasoning_off": False, "forced_tools": False, "prefill": False}),
     ("messages", "claude-mythos-preview", {"reasoning": "adaptive", "temperature": False}),
-    ("messages", "claude-haiku-5-5", {"reasoning": "adaptive", "temperature": False, "prefill": False}),
+    ("messages", "claude-haiku-5-5", {"reasoning_off": True, "temperature": False, "prefill": False}),
     ("chat", "anthropic/claude-4.5-sonnet", {"max_temperature": 1.0, "json_object": False}),
     # Google
     ("gemini", "gemini-2.0-flash", {"reasoning": "none", "json_with_tools": False, "signed_calls": False}),
@@ -57,13 +63,17 @@ CHANGES: list[tuple[Format, str, dict[str, Any]]] = [
     ("gemini", "gemini-2.5-flash-lite", {"min_budget_tokens": 512}),
     ("gemini", "gemini-3-pro-preview", {"reasoning": "level", "signed_calls": True, "efforts": ("low", "high")}),
     ("gemini", "gemini-3.5-flash", {"reasoning_off": False, "images_in_results": True}),
+    ("gemini", "gemini-3.1-flash-lite", {"efforts": ("minimal", "low", "medium", "high")}),
+    ("gemini", "gemini-3.8-flash", {"efforts": ("low", "medium", "high")}),
     ("gemini", "gemini-4-argon", {"signed_calls": True, "max_output_tokens": None}),
     ("gemini", "gemini-flash-latest", {"reasoning": "level"}),
     ("gemini", "gemma-3-27b-it", {"tools": False}),
     # others
     ("chat", "deepseek-v4-pro", {"reasoning_in_history": True, "response_schema": False, "images": False}),
+    ("chat", "deepseek-v4.1-flash", {"forced_tools": False, "efforts": ("none", "low", "high", "max")}),
+    ("chat", "deepseek-v4-flash-vision-exp", {"images": True, "files": False}),
     ("chat", "deepseek-ai/DeepSeek-R1-0528", {"reasoning_in_history": False, "reasoning_off": False}),
-    ("chat", "accounts/fireworks/models/deepseek-v3p2", {"reasoning_in_history": True}),
+    ("chat", "accounts/fireworks/models/deepseek-v3p2", {"reasoning_in_history": True, "forced_tools": True}),
     ("chat", "deepseek-v3-0324", {"reasoning": "none"}),
     ("messages", "deepseek-v4-flash", {"reasoning": "budget"}),
     ("chat", "accounts/fireworks/models/kimi-k2p5", {"temperature": False, "reasoning_in_history": True}),
@@ -168,14 +178,38 @@ def test_the_nearest_effort(efforts: Any, wanted: str, nearest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["o3", "o4-mini", "gpt-5-mini", "openai/gpt-5.6-sol", "gemini-2.5-pro", "gemini-4-argon"]
+    "name",
+    [
+        "o3",
+        "o4-mini",
+        "gpt-5-mini",
+        "openai/gpt-5.6-sol",
+        "gemini-2.5-pro",
+        "gemini-4-argon",
+        "claude-opus-4-7",
+        "claude-opus-5",
+        "claude-fable-5-1",
+        "us.anthropic.claude-sonnet-5-5-v1:0",
+        "gpt-5-2",
+    ],
 )
 def test_families_that_hide_reasoning(name: str) -> None:
     assert hides_reasoning(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt-4o", "gpt-4.1", "gemini-2.0-flash", "claude-sonnet-4-5", "llama-3", "ollama", "gpt-oss-20b"]
+    "name",
+    [
+        "gpt-4o",
+        "gpt-4.1",
+        "gemini-2.0-flash",
+        "claude-sonnet-4-5",
+        "claude-3-7-sonnet-latest",
+        "claude-opus-4-20250514",
+        "llama-3",
+        "ollama",
+        "gpt-oss-20b",
+    ],
 )
 def test_families_that_do_not(name: str) -> None:
     assert not hides_reasoning(name)

@@ -1,8 +1,8 @@
 """What is known of model families by the shape of their ids, where a configuration does not say it.
 
 A model of no known family is taken for what any server of its format can be expected to take. Everything here is data
-and can be overridden by the `capabilities` of a provider and of a model; a wrong row costs a client a feature or a 400
-that the provider would have given anyway, so only what the vendors document stands here.
+and can be overridden by the `capabilities` of a provider and of a model. Only what the vendors document stands here;
+of a generation that is not known yet, what works on all that are.
 
 Source: the vendors' model pages and migration guides, November 2026; wire formats pages `anthropic-messages.md`,
 `chat-completions.md`, `gemini.md`.
@@ -109,9 +109,7 @@ _CLAUDE_ADAPTIVE: Facts = _CLAUDE | _CLAUDE_SHAPES | {
     "max_output_tokens": 128_000,
 }  # fmt: skip
 _CLAUDE_UNSAMPLED: Facts = _CLAUDE_ADAPTIVE | {"temperature": False}
-_CLAUDE_ALWAYS_THINKS: Facts = _CLAUDE_UNSAMPLED | {
-    "reasoning_off": False, "forced_tools": False, "mid_system": True,
-}  # fmt: skip
+_CLAUDE_5: Facts = _CLAUDE_UNSAMPLED | {"mid_system": True}
 
 _ANTHROPIC_FAMILIES = (
     _family(r"claude-(?:instant|v?[12]\b).*", _CLAUDE_OLD, _TEXT_ONLY, tools=False, max_output_tokens=4096),
@@ -126,8 +124,12 @@ _ANTHROPIC_FAMILIES = (
     _family(r"claude-sonnet-4\.6.*", _CLAUDE_ADAPTIVE, efforts=(*_UP_TO_HIGH, "max"), max_output_tokens=64_000),
     _family(r"claude-[a-z]+-4\.6.*", _CLAUDE_ADAPTIVE, efforts=(*_UP_TO_HIGH, "max")),
     _family(r"claude-[a-z]+-4\.7.*", _CLAUDE_UNSAMPLED),
-    _family(r"claude-(?:fable|mythos)-.*", _CLAUDE_ALWAYS_THINKS),
-    _family(r"claude-.*", _CLAUDE_UNSAMPLED, mid_system=True),
+    _family(r"claude-(?:opus-(?:4\.[89]|5)|sonnet-5|haiku-5\.5)(?:[-@].*)?", _CLAUDE_5),
+    _family(
+        r"claude-(?:(?:opus|sonnet)-5\.5|(?:fable|mythos)-5\.\d).*",
+        _CLAUDE_5, reasoning_off=False, forced_tools=False,
+    ),
+    _family(r"claude-.*", _CLAUDE_5, reasoning_off=False),
 )  # fmt: skip
 
 # ---- Google ---------------------------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ _GEMINI_3: Facts = _GEMINI | {
     "signed_calls": True,
     "images_in_results": True,
     "media_resolution": True,
-    "efforts": ("minimal", *_UP_TO_HIGH),
+    "efforts": _UP_TO_HIGH,
     "max_output_tokens": 65_536,
 }
 
@@ -156,21 +158,26 @@ _GOOGLE_FAMILIES = (
     ),
     _family(r"gemini-2\.5.*", _GEMINI_2, reasoning="budget", min_budget_tokens=1, max_budget_tokens=24_576),
     _family(r"gemini-3-pro.*", _GEMINI_3, efforts=("low", "high")),
-    _family(r"gemini-3(?:\.\d)?-pro.*", _GEMINI_3, efforts=_UP_TO_HIGH),
+    _family(r"gemini-3(?:\.[15])?-flash.*", _GEMINI_3, efforts=("minimal", *_UP_TO_HIGH)),
     _family(r"gemini-3.*", _GEMINI_3),
-    _family(r"gemini-.*", _GEMINI_3, efforts=("minimal", *_UP_TO_HIGH, "xhigh"), max_output_tokens=None),
+    _family(r"gemini-.*", _GEMINI_3, max_output_tokens=None),
     _family(r"gemma-?[1-3].*", _TEXT_ONLY, tools=False, reasoning="none", response_schema=False),
 )  # fmt: skip
 
 # ---- Others, whom most serve in the chat format ---------------------------------------------------------------------
 
+_DEEPSEEK_THINKS: Facts = _TEXT_ONLY | {
+    "response_schema": False,
+    "reasoning_in_history": True,
+    "efforts": ("none", "low", "high", "max"),
+}
+
 _OTHER_FAMILIES = (
     _family(r"deepseek-r1.*", _TEXT_ONLY, response_schema=False, reasoning_off=False),
     _family(r"deepseek-(?:v2|v3(?!\.2)|coder).*", _TEXT_ONLY, reasoning="none", response_schema=False),
-    _family(
-        r"deepseek-.*",
-        _TEXT_ONLY, response_schema=False, reasoning_in_history=True, efforts=("none", "low", "high", "max"),
-    ),
+    _family(r"deepseek-.*vision.*", _DEEPSEEK_THINKS, forced_tools=False, images=True),
+    _family(r"deepseek-(?:v[4-9]|flash).*", _DEEPSEEK_THINKS, forced_tools=False),
+    _family(r"deepseek-.*", _DEEPSEEK_THINKS),
     _family(r"kimi-k2(?:-(?!thinking).*)?|moonshot-.*", reasoning="none", files=False, max_temperature=1.0),
     _family(
         r"kimi-.*", files=False, temperature=False, forced_tools=False, reasoning_in_history=True,
@@ -237,15 +244,14 @@ _LETTERED_VERSION = re.compile(r"(?<=\d)p(?=\d)")
 _CLAUDE_VERSION_FIRST = re.compile(r"claude-(\d(?:\.\d+)?)-([a-z]+)")
 
 _HIDES_REASONING = re.compile(
-    r"(?:.*/)?(?:"
     r"o[1-9](?:-.*)?|gpt-(?:[5-9]|[1-9]\d)(?:[.-].*)?|codex-.*|computer-use-.*"
+    r"|claude-[a-z]+-(?:4\.[7-9]|[5-9]).*|claude-mythos-.*"
     r"|gemini-(?:2\.5|[3-9])(?:[.-].*)?|gemini-(?:flash|pro)(?:-lite)?-latest"
     r"|grok-(?:[4-9]|code)(?:[.-].*)?"
-    r")"
 )
 
 
 def hides_reasoning(upstream_id: str) -> bool:
     """Tell whether a model bills reasoning that its stream does not show, so that counting the stream is
     not enough."""
-    return _HIDES_REASONING.fullmatch(upstream_id.lower()) is not None
+    return _HIDES_REASONING.fullmatch(plain_id(upstream_id)) is not None
