@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
-from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
+from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, allowed, new_request_id
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
@@ -33,6 +34,8 @@ from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count
 from sluicegate.server.upstream import UpstreamPool
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.gemini_models import ListedModel
+from sluicegate.wire.model_lists import encode_list, encode_one, shape_of
 
 Listening = tuple[socket.socket, ssl.SSLContext | None]
 
@@ -71,6 +74,7 @@ class Gateway:
         self._bench = Bench(settings, till, self._deadlines, self._pool, number)
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
+        self._started_at = int(time.time())
         self._adopted: dict[int, list[socket.socket]] = {}
         self._draining = False
 
@@ -205,8 +209,27 @@ class Gateway:
             body = await answer_count(self._bench, exchange, key, route)
             if not exchange.gone:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
+        elif route.kind in ("models", "model"):
+            self._answer_models(exchange, key, route, request_id)
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
+
+    def _answer_models(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> None:
+        catalogue = self._bench.plan.settings.catalogue
+        shape = shape_of("v1" if route.format == "chat" else "v1beta", exchange.headers)
+
+        def find(model_id: str) -> ListedModel | None:
+            model = catalogue.find(model_id)
+            if model is None or not allowed(key, model_id, model):
+                return None
+            return ListedModel(id=model_id, output_tokens=model.max_output_tokens)
+
+        if route.kind == "model":
+            body = encode_one(shape, route.model or "", find, self._started_at)
+        else:
+            listed = [found for model_id in sorted(catalogue.models) if (found := find(model_id)) is not None]
+            body = encode_list(shape, listed, self._started_at, exchange.query)
+        exchange.respond(200, JSON + answer_headers(request_id), body)
 
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
         """Return header lines and body of the answer to what the HTTP layer refuses by itself."""

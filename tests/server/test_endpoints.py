@@ -1,0 +1,124 @@
+"""Endpoints beside generation: model lists in three shapes, token counts, probes, and how paths are read."""
+
+from typing import Any
+
+import pytest
+
+from sluicegate.errors import MethodNotAllowed, PathUnknown
+from sluicegate.server.routes import Route, match
+from sluicegate.simulator import Simulator
+from tests.conftest import KEY, PRICE, StartInProcess, make_config
+from tests.fakes import ask
+from tests.inprocess import InProcessGate
+
+USER = [{"role": "user", "content": "Hello there, how are you?"}]
+
+
+def config_of(simulator: Simulator, speaks: str) -> dict[str, Any]:
+    return make_config(
+        simulator,
+        providers={"sim": {"base_url": simulator.base_url, "speaks": [speaks], "auth": "none"}},
+        models={"org/m:1": {"routes": [{"provider": "sim", "model": "m"}], "price": PRICE}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "route"),
+    [
+        ("POST", "/v1/chat/completions", "", Route("generate", "chat")),
+        ("POST", "/v1/messages", "beta=true", Route("generate", "messages")),
+        ("POST", "/v1beta/models/m:generateContent", "", Route("generate", "gemini", "m")),
+        ("POST", "/v1/models/m:streamGenerateContent", "alt=sse", Route("generate", "gemini", "m", True)),
+        ("POST", "/v1beta/models/m:streamGenerateContent", "", Route("generate", "gemini", "m", True, True)),
+        ("POST", "/v1beta/org/m:1:generateContent", "", Route("generate", "gemini", "org/m:1")),
+        ("POST", "/v1alpha/models/a%2Fb:countTokens", "", Route("count_tokens", "gemini", "a/b")),
+        (
+            "POST",
+            "/v1beta1/publishers/google/models/m:generateContent",
+            "",
+            Route("generate", "gemini", "m"),
+        ),
+        ("GET", "/v1/models", "", Route("models", "chat")),
+        ("GET", "/v1/models/a%2Fb", "", Route("model", "chat", "a/b")),
+        ("GET", "/v1beta/models/org/m:1", "", Route("model", "gemini", "org/m:1")),
+    ],
+)
+def test_paths_are_split_at_their_last_colon(method: str, path: str, query: str, route: Route) -> None:
+    assert match(method, path, query) == route
+
+
+def test_a_version_named_twice_is_told() -> None:
+    with pytest.raises(PathUnknown, match="twice"):
+        match("POST", "/v1/v1/messages", "")
+
+
+def test_a_method_that_a_path_has_not() -> None:
+    with pytest.raises(MethodNotAllowed):
+        match("GET", "/v1beta/models/m:generateContent", "")
+
+
+async def test_models_are_listed_in_the_shape_of_the_client(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    gate = await start_inprocess(config_of(simulator, "chat"))
+    openai = (await ask(gate.url, "/v1/models", key=KEY)).json()
+    assert "org/m:1" in [model["id"] for model in openai["data"]]
+    anthropic = await ask(gate.url, "/v1/models", key=KEY, headers={"anthropic-version": "2023-06-01"})
+    assert anthropic.json()["data"][0]["type"] == "model"
+    gemini = (await ask(gate.url, "/v1beta/models", headers={"x-goog-api-key": KEY})).json()
+    assert "models/org/m:1" in [model["name"] for model in gemini["models"]]
+    one = await ask(gate.url, "/v1/models/org%2Fm:1", key=KEY)
+    assert one.json()["id"] == "org/m:1"
+    assert (await ask(gate.url, "/v1/models/nope", key=KEY)).status == 404
+    assert (await ask(gate.url, "/v1/models", key="sg-nobody-knows-this-one")).status == 401
+
+
+async def test_a_key_sees_only_its_models(start_inprocess: StartInProcess, simulator: Simulator) -> None:
+    keys = [{"name": "narrow", "key": KEY, "balance_usd": 1, "models": ["m"]}]
+    gate = await start_inprocess(
+        make_config(
+            simulator,
+            keys=keys,
+            models={"other": {"routes": [{"provider": "sim", "model": "m"}], "price": PRICE}},
+        )
+    )
+    listed = (await ask(gate.url, "/v1/models", key=KEY)).json()["data"]
+    assert [model["id"] for model in listed] == ["m"]
+    assert (await ask(gate.url, "/v1/models/other", key=KEY)).status == 404
+
+
+@pytest.mark.parametrize("speaks", ["chat", "messages"])
+async def test_tokens_are_counted(start_inprocess: StartInProcess, simulator: Simulator, speaks: str) -> None:
+    """By the provider where it speaks the client's format, else here; nothing is charged."""
+    gate = await start_inprocess(config_of(simulator, speaks))
+    body = {"model": "org/m:1", "messages": USER}
+    response = await ask(gate.url, "/v1/messages/count_tokens", body, key=KEY)
+    assert response.status == 200, response.body
+    assert 5 <= response.json()["input_tokens"] <= 20
+    assert len(simulator.requests) == (speaks == "messages")
+    assert gate.rows() == []
+
+
+async def test_gemini_tokens_are_counted(start_inprocess: StartInProcess, simulator: Simulator) -> None:
+    gate = await start_inprocess(config_of(simulator, "chat"))
+    body = {"contents": [{"parts": [{"text": "Hello there, how are you?"}]}]}
+    response = await ask(
+        gate.url, "/v1beta/models/org/m:1:countTokens", body, headers={"x-goog-api-key": KEY}
+    )
+    assert 5 <= response.json()["totalTokens"] <= 20
+
+
+async def test_a_count_of_what_is_wrong_is_refused_in_its_format(gate_inprocess: InProcessGate) -> None:
+    response = await ask(
+        gate_inprocess.url, "/v1/messages/count_tokens", {"model": "nope", "messages": USER}, key=KEY
+    )
+    assert response.status == 404
+    assert response.json()["type"] == "error"
+
+
+async def test_other_models_need_a_key_that_may_override(gate_inprocess: InProcessGate) -> None:
+    body = {"model": "m", "messages": USER, "max_tokens": 9, "fallbacks": [{"model": "x"}]}
+    response = await ask(gate_inprocess.url, "/v1/messages", body, key=KEY)
+    assert response.status == 400
+    assert "fallbacks" in response.json()["error"]["message"]
+    assert gate_inprocess.rows() == []
