@@ -19,6 +19,9 @@ CHANGES: list[tuple[Format, str, dict[str, Any]]] = [
     ("chat", "gpt-4o-audio-preview", {"audio": True, "images": False}),
     ("chat", "ft:gpt-4.1-mini-2025-04-14:org::id", {"max_output_tokens": 32_768, "temperature": True}),
     ("chat", "gpt-3.5-turbo", {"images": False, "response_schema": False, "tools": True}),
+    ("chat", "gpt-4-0613", {"json_object": False, "max_output_tokens": 8192}),
+    ("completions", "gpt-3.5-turbo-instruct", {"tools": False, "limit_field": "max_tokens", "max_output_tokens": 4096}),
+    ("completions", "claude-opus-5", {"reasoning": "none", "response_schema": False, "temperature": False}),
     ("chat", "gpt-4-turbo-2024-04-09", {"images": True, "response_schema": False}),
     ("chat", "o1", {"temperature": False, "parallel_tools": False, "reasoning": "effort", "images": True}),
     ("chat", "o3-mini", {"images": False, "max_stop_sequences": 4}),
@@ -101,7 +104,9 @@ def test_what_is_known_of_a_model(spoken: Format, upstream_id: str, expected: di
 
 
 @pytest.mark.parametrize("spoken", get_args(Format))
-@pytest.mark.parametrize("upstream_id", ["my-model", "local", "o-what", "gpt", "claudette", "*", "", "a/b/"])
+@pytest.mark.parametrize(
+    "upstream_id", ["my-model", "local", "o-what", "gpt", "claudette", "*", "", "a/b/", "gpt-4o-" + "x" * 300]
+)
 def test_an_unknown_model_is_any_model_of_its_format(spoken: Format, upstream_id: str) -> None:
     assert capabilities_of(upstream_id, spoken) == FORMATS[spoken]
 
@@ -127,7 +132,7 @@ def test_no_row_stands_in_the_shadow_of_another() -> None:
 SHADOWED: list[tuple[Format, str, dict[str, Any]]] = [
     ("chat", name, {})
     for name in (
-        "o1-mini", "gpt-5.4-pro", "gpt-5-codex", "gpt-5.1-codex-max", "kimi-k2-0905-preview", "magistral-small",
+        "o1-mini", "gpt-5.4-pro", "gpt-5-codex", "gpt-5.1-codex-max", "kimi-k2-0905-preview", "moonshot-v1-8k", "magistral-small",
         "pixtral-12b", "mistral-small-2603", "qwen2.5-7b", "gemini-3.1-pro-preview", "grok-2-vision", "grok-3",
     )
 ]  # fmt: skip

@@ -65,13 +65,14 @@ _O_SERIES: Facts = _OPENAI_REASONS | {
     "max_output_tokens": 100_000,
 }
 _GPT_5: Facts = _OPENAI_REASONS | {"max_output_tokens": 128_000}
-_FIXED_STOPS: Facts = {"max_stop_sequences": 0}
+_NO_STOPS: Facts = {"max_stop_sequences": 0}
 
 _OPENAI_FAMILIES = (
     _family(r"gpt-oss.*", _TEXT_ONLY, reasoning_off=False, efforts=_UP_TO_HIGH),
+    _family(r"gpt-3\.?5.*", _OPENAI, _TEXT_ONLY, response_schema=False, max_output_tokens=4096),
     _family(
-        r"gpt-3\.?5.*|gpt-4(?:-0.*|-32k.*)?",
-        _OPENAI, _TEXT_ONLY, response_schema=False, max_output_tokens=4096,
+        r"gpt-4(?:-0[36]\d\d|-32k.*)?",
+        _OPENAI, _TEXT_ONLY, response_schema=False, json_object=False, max_output_tokens=8192,
     ),
     _family(r"gpt-4-.*", _OPENAI, files=False, response_schema=False, max_output_tokens=4096),
     _family(r"gpt-4o-2024-05-13", _OPENAI, response_schema=False, max_output_tokens=4096),
@@ -80,7 +81,7 @@ _OPENAI_FAMILIES = (
     _family(r"gpt-4\.1.*", _OPENAI, max_output_tokens=32_768),
     _family(r"o1-(?:mini|preview).*", _O_SERIES, _TEXT_ONLY, developer_role=False, tools=False),
     _family(r"o3-mini.*", _O_SERIES, _TEXT_ONLY),
-    _family(r"o[34](?:-.*)?", _O_SERIES, _FIXED_STOPS),
+    _family(r"o[34](?:-.*)?", _O_SERIES, _NO_STOPS),
     _family(r"o\d(?:-.*)?|codex-.*|computer-use-.*", _O_SERIES),
     _family(r"gpt-5(?:\.\d)?-chat.*|gpt-chat-.*|chat-latest", _OPENAI, max_output_tokens=16_384),
     _family(r"gpt-5-pro.*", _GPT_5, reasoning_off=False, efforts=("high",), max_output_tokens=272_000),
@@ -178,7 +179,8 @@ _OTHER_FAMILIES = (
     _family(r"deepseek-.*vision.*", _DEEPSEEK_THINKS, forced_tools=False, images=True),
     _family(r"deepseek-(?:v[4-9]|flash).*", _DEEPSEEK_THINKS, forced_tools=False),
     _family(r"deepseek-.*", _DEEPSEEK_THINKS),
-    _family(r"kimi-k2(?:-(?!thinking).*)?|moonshot-.*", reasoning="none", files=False, max_temperature=1.0),
+    _family(r"moonshot-.*", reasoning="none", files=False, max_temperature=1.0),
+    _family(r"kimi-k2(?:-(?!thinking).*)?", _TEXT_ONLY, reasoning="none", max_temperature=1.0),
     _family(
         r"kimi-.*", files=False, temperature=False, forced_tools=False, reasoning_in_history=True,
     ),
@@ -215,12 +217,24 @@ _OTHER_FAMILIES = (
 FAMILIES = (*_OPENAI_FAMILIES, *_ANTHROPIC_FAMILIES, *_GOOGLE_FAMILIES, *_OTHER_FAMILIES)
 """The first row that fits an id counts."""
 
+_LONGEST_ID = 200
+"""Of ids that are looked up; clients choose them under a wildcard, and they are remembered."""
+_SAID_IN_COMPLETIONS = ("temperature", "max_temperature", "max_output_tokens", "max_stop_sequences")
 
-@lru_cache(maxsize=4096)
+
 def capabilities_of(upstream_id: str, spoken: Format) -> Capabilities:
     """Return what a model can be expected to take in a format."""
+    if len(upstream_id) > _LONGEST_ID:
+        return FORMATS[spoken]
+    return _look_up(upstream_id, spoken)
+
+
+@lru_cache(maxsize=4096)
+def _look_up(upstream_id: str, spoken: Format) -> Capabilities:
     plain = plain_id(upstream_id)
     facts = next((family.facts for family in FAMILIES if family.ids.fullmatch(plain)), {})
+    if spoken == "completions":  # whatever the family can do, this format cannot say it
+        facts = {name: value for name, value in facts.items() if name in _SAID_IN_COMPLETIONS}
     return msgspec.structs.replace(FORMATS[spoken], **facts)
 
 
