@@ -94,10 +94,32 @@ SCENES = {
         Answer(reasoning=("Rivers", " run", " down."), signature=SIGNATURE, text=TEXT, input_tokens=40),
         Prompt(reasoning=True),
     ),
+    "thought-calls": Scene(
+        Answer(
+            reasoning=("Two", " calls."),
+            signature=SIGNATURE,
+            tool_calls=CALLS,
+            finish="tool_calls",
+            input_tokens=90,
+        ),
+        Prompt(tools=(LEVEL, CLOCK), reasoning=True),
+    ),
     "length": Scene(Answer(text=TEXT[:4], finish="length", input_tokens=40)),
     "refusal": Scene(Answer(refusal=("I", " must", " decline", "."), input_tokens=40)),
     "blocked": Scene(Answer(text=TEXT[:2], finish="content_filter", input_tokens=40)),
     "image": Scene(PLAIN, Prompt(image=PNG)),
+    "cached": Scene(
+        Answer(
+            reasoning=("Rivers", " run", " down."),
+            text=TEXT,
+            input_tokens=5600,
+            cache_read_tokens=4000,
+            cache_write_tokens=600,
+            output_tokens=300,
+            reasoning_tokens=180,
+        ),
+        Prompt(reasoning=True),
+    ),
     "usage-absent": Scene(Answer(text=TEXT, usage="never")),
     "odd-cuts": Scene(
         _ODD, streamed=(Cuts(every=3, gap_s=0), Play()), plain=(Cuts(every=3, gap_s=0), Play())

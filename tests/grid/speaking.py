@@ -156,7 +156,12 @@ def heard_stream(format: str, response: Response, model: str, *, fails: bool = F
     assert response.header("content-type") == "text/event-stream; charset=utf-8"
     parsed: ParsedStream = _CHECK[format](response.body, model=model, end="error" if fails else "done")
     if fails:
-        return Heard(parsed.text, parsed.reasoning, parsed.refusal, [], "", None, None, parsed.error)
+        text = parsed.text
+        if format == "responses":  # its items stay open
+            text = "".join(
+                event["delta"] for event in parsed.events if event["type"] == "response.output_text.delta"
+            )
+        return Heard(text, parsed.reasoning, parsed.refusal, [], "", None, None, parsed.error)
     assert parsed.usage is not None, "no usage"
     check_cost(parsed.usage)
     calls = [Call(*call) for call in parsed.tool_calls]
@@ -405,3 +410,9 @@ def told_inside(format: str, error: Body | None) -> Told:
     assert error is not None
     word = error.get("status") if format == "gemini" else error.get("type")
     return Told(200, word, error["message"])
+
+
+def stream_events(format: str, response: Response) -> list[Body]:
+    """Return the JSON objects of a streamed answer."""
+    lines = [line.removeprefix("data: ") for line in response.body.decode().split("\n")]
+    return [json.loads(line) for line in lines if line.startswith("{")]

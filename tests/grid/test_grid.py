@@ -6,8 +6,8 @@ SDKs: `test_python_sdks`.
 """
 
 import json
-from typing import Any
 
+import msgspec
 import pytest
 
 from sluicegate.billing.ledger import UsageRow
@@ -84,6 +84,8 @@ async def test_answered(grid: Grid, client: str, provider: str, name: str, strea
     check_answer(heard, expected)
     check_row(row, client, provider, model, stream)
     assert row.finish_reason == truth("chat", provider, scene.answer).finish
+    if provider == "gemini":  # it does not tell cache writes
+        expected = expected._replace(usage=msgspec.structs.replace(expected.usage, cache_write_tokens=None))
     if scene.answer.usage == "never":
         counted = count_tokens("".join(scene.answer.text))
         assert (row.usage.output_tokens, row.usage_source) == (counted, "counted")
@@ -115,12 +117,18 @@ def check_row(row: UsageRow, client: str, provider: str, model: str, stream: boo
 
 def check_usage(client: str, heard: Heard, expected: Usage, row: UsageRow) -> None:
     """Compare counts and cost, as told and as booked."""
-    names = ("input_tokens", "cache_read_tokens", "output_tokens", "reasoning_tokens")
-    counts = {name: getattr(expected, name) or None for name in names}
-    assert {name: getattr(row.usage, name) or None for name in names} == counts
     assert heard.usage is not None
-    assert {name: getattr(heard.usage, name) for name in names} == counts
+    assert counts(row.usage) == counts(expected)
+    if client == "gemini":  # it has no word for cache writes
+        expected = msgspec.structs.replace(expected, cache_write_tokens=None)
+    assert counts(heard.usage) == counts(expected)
     assert heard.cost_nano_usd == row.cost_nano_usd == cost_of(expected)
+
+
+def counts(usage: Usage) -> dict[str, int | None]:
+    """Return the counts that every format has; none is as good as zero."""
+    names = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+    return {name: getattr(usage, name) or None for name in names}
 
 
 def check_asked(grid: Grid, scene: Scene, client: str, provider: str, stream: bool) -> None:
@@ -152,7 +160,7 @@ async def test_failing(grid: Grid, client: str, provider: str, name: str, stream
     if stream and scene.status == 200:
         heard = heard_stream(client, response, row.model, fails=True)
         told = told_inside(client, heard.error)
-        check_error_word(client, told.word, word)
+        assert told.word == word
         assert heard.text
         assert "".join(scene.answer.text).startswith(heard.text)
         check_produced(heard, row, scene)
@@ -163,11 +171,6 @@ async def test_failing(grid: Grid, client: str, provider: str, name: str, stream
     assert (told.message == PROVIDERS_WORDS) == (name in ("error-400", "error-429"))
     assert told.message
     assert row.status == ("rejected" if name == "error-400" else "upstream_error")
-
-
-def check_error_word(client: str, told: Any, word: str) -> None:
-    """Check the type of an error inside a stream: Responses name their event instead."""
-    assert told == ("error" if client == "responses" and told == "error" else word)
 
 
 def check_produced(heard: Heard, row: UsageRow, scene: Scene) -> None:

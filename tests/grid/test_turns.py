@@ -1,0 +1,62 @@
+"""A tool turn there and back, every client format at every provider format that has tools: what the model said comes
+back to it whole, its opaque state byte for byte. Contract X1; wire formats page `translation-matrix.md`, 9, 10 and 12.
+"""
+
+import json
+
+import pytest
+
+from sluicegate.simulator import ToolCall
+from tests.conftest import KEY
+from tests.fakes import ask
+from tests.grid.asked import WasAsked, was_asked
+from tests.grid.conftest import Grid, model_of
+from tests.grid.scenes import CALLS, QUESTION, SCENES, SIGNATURE
+from tests.grid.speaking import heard_plain, heard_stream, path_of, said, stream_events
+from tests.grid.turns import Result, said_back
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SCENE = "thought-calls"
+RESULTS = ('high "tide"', '{"time": "12:00", "steps": [1, 2.50]}')
+WITH_TOOLS = ("chat", "responses", "messages", "gemini")
+SIGNED = ("responses", "messages", "gemini")
+"""Formats in which the provider signs its thoughts."""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("provider", WITH_TOOLS)
+@pytest.mark.parametrize("client", WITH_TOOLS)
+async def test_tool_turn(grid: Grid, client: str, provider: str, stream: bool) -> None:
+    model = model_of(provider, SCENE, stream)
+    path = path_of(client, model, stream)
+    body = said(client, model, SCENES[SCENE].prompt, stream)
+    first = await ask(grid.gate.url, path, body, key=KEY)
+    heard = (heard_stream if stream else heard_plain)(client, first, model)
+    results = [Result(call, text) for call, text in zip(heard.calls, RESULTS, strict=True)]
+    answer = stream_events(client, first) if stream else first.json()
+    second = await ask(grid.gate.url, path, said_back(client, body, answer, results), key=KEY)
+    assert second.status == 200, second.body
+    check_second_turn(was_asked(grid.asked), provider)
+
+
+def check_second_turn(asked: WasAsked, provider: str) -> None:
+    """Check what the provider was asked with the results."""
+    assert [turn.value for turn in asked.of("text")] == [QUESTION]
+    calls, results = asked.of("call"), asked.of("result")
+    assert [turn.value for turn in calls] == [spelled(call) for call in CALLS]
+    assert [turn.id for turn in calls] == ["call_first", "call_second"]
+    assert [turn.id for turn in results] == ["call_first", "call_second"]
+    assert results[0].value == RESULTS[0]
+    assert json.loads(results[1].value) == json.loads(RESULTS[1])
+    kinds = [turn.kind for turn in asked.turns if turn.kind not in ("thought", "opaque")]
+    assert kinds == ["text", "call", "call", "result", "result"]
+    if provider in SIGNED:
+        assert [turn.value for turn in asked.of("opaque")] == [SIGNATURE]
+    if provider == "messages":
+        assert "".join(turn.value for turn in asked.of("thought")) == "Two calls."
+
+
+def spelled(call: ToolCall) -> str:
+    """Return a call as `was_asked` spells it."""
+    return f"{call.name} {json.dumps(json.loads(call.joined()), sort_keys=True)}"
