@@ -148,22 +148,28 @@ class Segment:
         """
         records: list[Record] = []
         seen = at = 0
-        while True:
-            payload, size = self._frame_at(data, at)
-            if payload is None:
-                return records, seen, at, size
-            if not (only_booked and payload.startswith(_UNBOOKED, 1)):
+        marker, unpack, checksum_of = self._marker, FRAME.unpack_from, zlib.crc32
+        last = len(data) - FRAME.size
+        while at <= last:
+            # What `_frame_at` does, without its call: this is all that the supervisor does twice a request.
+            found, checksum, length = unpack(data, at)
+            end = at + FRAME.size + length
+            covered = data[at + LENGTH_AT : end]
+            if found != marker or end > len(data) or checksum_of(covered) != checksum:
+                break
+            if not (only_booked and covered.startswith(_UNBOOKED, 5)):
                 try:
-                    records.append(_decode_record(payload))
+                    records.append(_decode_record(covered[4:]))
                 except msgspec.MsgspecError as error:
                     # A good checksum over something that is no record: written by another version. Kept, not
                     # guessed at.
                     if seen:
                         return records, seen, at, 0
-                    self._quarantine(self.offset, data[:size], error=error)
-                    return records, 0, size, 0
+                    self._quarantine(self.offset, data[:end], error=error)
+                    return records, 0, end, 0
             seen += 1
-            at += size
+            at = end
+        return records, seen, at, self._frame_at(data, at)[1]
 
     def _skip_damage(self) -> bool:
         """Step over bytes that no frame explains. True if something was skipped, so that reading may go on."""

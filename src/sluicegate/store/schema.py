@@ -114,7 +114,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             cost_nano_usd BIGINT NOT NULL, shortfall_nano_usd BIGINT NOT NULL, started_at {double} NOT NULL,
             row TEXT NOT NULL)""",
         "CREATE INDEX usage_by_time ON usage (started_at)",
-        "CREATE INDEX usage_by_key ON usage (key_id, started_at)",
         """CREATE TABLE provider_costs (
             request_id TEXT NOT NULL, attempt INTEGER NOT NULL, provider TEXT NOT NULL,
             provider_model TEXT NOT NULL, amount_nano BIGINT, reason TEXT NOT NULL, at {double} NOT NULL,
