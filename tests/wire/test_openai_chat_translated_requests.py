@@ -1,12 +1,18 @@
 """Requests of chat clients decoded, and requests written for chat providers: the matrix, case by case."""
 
+import copy
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from sluicegate.capabilities import Capabilities
-from sluicegate.errors import BadRequest, UnsupportedFeature
+from sluicegate.errors import BadRequest, ClientError, UnsupportedFeature
 from sluicegate.messages import (
     Audio,
     CacheMark,
@@ -661,3 +667,54 @@ def test_search_options_are_nested_again() -> None:
         "user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}
     }
     assert dropped == ["web_search.max_uses;not known to this format"]
+
+
+# ---- any request ----------------------------------------------------------------------------------------------------
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats(-9, 9) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+FULL: dict[str, Any] = body(
+    {"role": "system", "content": "S"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "https://h"}}]},
+    {"role": "assistant", "reasoning_content": "r", "reasoning_details": [{"index": 0, "type": "t", "data": "d"}],
+     "tool_calls": [call()]},
+    answer(),
+    tools=[WEATHER], tool_choice="auto", stop=["a"], logit_bias={"1": 1}, metadata={"a": "b"},
+    response_format={"type": "json_schema", "json_schema": {"name": "r", "schema": {}}},
+    web_search_options={"user_location": {"type": "approximate", "approximate": {}}},
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Name every place in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in inner:
+        yield (*path, key)
+        yield from places(child, (*path, key))
+
+
+@settings(max_examples=200, deadline=None)
+@drawn(st.sampled_from(sorted(places(FULL), key=str)), ODD)
+def test_any_value_anywhere_is_served_or_refused(path: tuple[Any, ...], value: Any) -> None:
+    given = copy.deepcopy(FULL)
+    inner: Any = given
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with suppress(ClientError):
+        request, _ = read("chat", given)
+        for format in FORMATS:
+            with suppress(ClientError):
+                FORMATS[format].encode_request(request, "up", CAN, Notes("lenient"))
+
+
+@pytest.mark.parametrize("depth", [200, 900, 5000])
+def test_deep_schemas_are_served_or_refused(depth: int) -> None:
+    schema = '{"a":' * depth + "1" + "}" * depth
+    raw = json.dumps(body(tools=[WEATHER])).replace('"properties": {}', f'"properties": {schema}').encode()
+    with suppress(ClientError):
+        request = FORMATS["chat"].decode_request(raw, Notes())
+        FORMATS["chat"].encode_request(request, "up", CAN, Notes())
