@@ -132,7 +132,8 @@ def test_no_row_stands_in_the_shadow_of_another() -> None:
 SHADOWED: list[tuple[Format, str, dict[str, Any]]] = [
     ("chat", name, {})
     for name in (
-        "o1-mini", "gpt-5.4-pro", "gpt-5-codex", "gpt-5.1-codex-max", "kimi-k2-0905-preview", "moonshot-v1-8k", "magistral-small",
+        "o1-mini", "gpt-5.4-pro", "gpt-5-codex", "gpt-5.1-codex-max", "kimi-k2-0905-preview",
+        "moonshot-v1-8k", "magistral-small",
         "pixtral-12b", "mistral-small-2603", "qwen2.5-7b", "gemini-3.1-pro-preview", "grok-2-vision", "grok-3",
     )
 ]  # fmt: skip
