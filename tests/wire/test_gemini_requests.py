@@ -843,6 +843,15 @@ def test_edges_of_a_request() -> None:
     assert same.messages_hash == read.messages_hash
 
 
+def test_a_picture_costs_its_kind_wherever_that_is_said() -> None:
+    data = "A" * 40_000
+    for blob in ({"data": data, "mime_type": "image/png"}, {"mimeType": "image/png", "data": data}):
+        body = dumps({"contents": [user({"inlineData": blob})]})
+        assert CODEC.read_request(body, "m", True).input_estimate == -(-(len(body) - 40_000) // 3) + 16 + 1600
+    sound = dumps({"contents": [user({"inlineData": {"data": data, "mimeType": "audio/wav"}})]})
+    assert CODEC.read_request(sound, "m", True).input_estimate < 900
+
+
 def test_the_upstreams_body_is_edited_in_its_own_spelling() -> None:
     body = (
         b'{ "model":"models/other", "contents":[{"parts":[{"text":"\\u00e9"}]}],"labels":{}, '

@@ -75,7 +75,6 @@ class GeminiStream:
         self._max_event_bytes = options.max_event_bytes
         self._reader = ChunkReader(options.max_event_bytes)
         self._frames = ArrayFrames(array=options.array or asked.array)
-        self._array = options.array or asked.array
 
         self.out: list[bytes] = []
         self.content = False
@@ -166,25 +165,24 @@ class GeminiStream:
             return False
         usage = self.usage
         try:
-            for piece in pieces:
-                if piece.usage:
-                    usage = usage_of(piece.usage) or usage
+            for _, _, raw in pieces:
+                if raw:
+                    usage = usage_of(raw) or usage
         except _BROKEN:
             return False
-        if pieces[-1].usage:
-            self._usage_raw = pieces[-1].usage
+        self._usage_raw = pieces[-1][2] or self._usage_raw
         self.usage = usage
         for piece in pieces:
-            self._count_text(piece.text)
-            self.out.append(usual.write(piece))
+            self._count_text(piece[0])
+            self.out.append(usual.write(piece, self._frames.prefix, self._frames.suffix))
         return True
 
     # ---- one event ------------------------------------------------------------------------------------------------
 
     def _take(self, payload: bytes, chunk: Chunk, wire: bytes) -> None:
         self.error = chunk.failure()
-        self._usual = None
         if self.error is not None:
+            self._usual = None
             return
         if not self._wanted:
             self._pin(chunk)
@@ -206,24 +204,28 @@ class GeminiStream:
         edited = self._edit(payload, chunk)
         self.content |= bool(content)
         if finished:
+            self._usual = None
             self._held.append(_Held(edited, finished, left=not content))
             return
         if content:  # else a held finish stays held: it is to be the last that its candidate says
             self._let_go()
         self.out.append(self._frames.frame(edited))
+        self._learn(payload, edited, chunk, wire)
+
+    def _learn(self, payload: bytes, edited: bytes, chunk: Chunk, wire: bytes) -> None:
+        """Remember an event that is one piece of text, so that the next of its kind needs no decoding."""
         part = chunk.only_text()
-        if (
-            part is not None
-            and wire
-            and not self._array
-            and len(self._choices) == 1
-            and self._learned < _RELEARN
-        ):
+        if part is None or len(self._choices) != 1 or self._held:
+            self._usual = None
+            return
+        if self._usual is not None and self._usual.read_payload(payload) is not None:
+            return
+        self._usual = None
+        if wire and self._learned < _RELEARN:
             self._learned += 1
             end = b"\r\n\r\n" if wire.endswith(b"\r\n\r\n") else b"\n\n"
-            self._usual = gemini_usual.learn(
-                payload, edited, part.text or "", end, thought=bool(part.thought)
-            )
+            text = part.text or ""
+            self._usual = gemini_usual.learn(payload, edited, text, end, thought=bool(part.thought))
 
     def _pin(self, chunk: Chunk) -> None:
         """Fix what every event says of the answer, by the first one."""
@@ -257,7 +259,10 @@ class GeminiStream:
                 return True
         if candidate.content is None or not candidate.content.parts:
             return False
-        raw: Any = msgspec.json.decode(payload)["candidates"][place]["content"]["parts"]
+        try:
+            raw: Any = msgspec.json.decode(payload)["candidates"][place]["content"]["parts"]
+        except _BROKEN:
+            return False  # numbers beyond a double, say: nothing a client could show
         return any(value for part in raw for key, value in part.items() if key not in _QUIET)
 
     def _note(self, index: int, candidate: Candidate) -> None:

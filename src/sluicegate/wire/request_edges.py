@@ -36,6 +36,8 @@ MEDIA_TOKENS = 1600
 MEDIA_BYTES_PER_TOKEN = 40
 _MEDIA_SCAN_BYTES = 16_384
 _BASE64 = re.compile(rb"(?:;base64,|\"data\"\s*:\s*\")([A-Za-z0-9+/=_\-]{64,})")
+_IMAGE_BEHIND = re.compile(rb'"\s*+,\s*+"mime(?:T|_t)ype"\s*+:\s*+"image/', re.IGNORECASE)
+"""Gemini's SDK says what the data is behind it."""
 _MEDIA_URL = re.compile(rb"\"url\"\s*:\s*\"https?://")
 
 
@@ -74,7 +76,8 @@ def estimate_input(body: bytes, messages: int) -> int:
         for match in _BASE64.finditer(body):
             encoded = match.end(1) - match.start(1)
             size -= encoded
-            image = b"image/" in body[max(0, match.start(1) - 96) : match.start(1)]
+            before = body[max(0, match.start(1) - 96) : match.start(1)]
+            image = b"image/" in before or _IMAGE_BEHIND.match(body, match.end(1)) is not None
             media += MEDIA_TOKENS if image else max(1, encoded * 3 // 4 // MEDIA_BYTES_PER_TOKEN)
     if b"http" in body:
         media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
