@@ -29,6 +29,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Usage,
     UsageReport,
 )
 from sluicegate.wire import gemini_usual
@@ -187,23 +188,24 @@ class GeminiAnswerDecoder:
         pieces = usual.read(data)
         if pieces is None:
             return None
+        usage: Usage | None = None
         try:
-            usages = [usage_of(piece.usage) for piece in pieces if piece.usage]
+            for _, _, raw in pieces:
+                if raw:
+                    usage = usage_of(raw, excludes_cache=self._can.prompt_excludes_cache)
         except _BROKEN:
             return None
-        if self._can.prompt_excludes_cache and usages:
-            usages = [read_usage(pieces[-1].usage, excludes_cache=True)]
         choice = self._usual_choice
         assert choice is not None, "it is set with the usual event"
-        text = pieces[0].text if len(pieces) == 1 else "".join([piece.text for piece in pieces])
+        text = pieces[0][0] if len(pieces) == 1 else "".join([piece[0] for piece in pieces])
         self._count_text(text)
         if usual.thought:
             events: list[StreamEvent] = [ReasoningDelta(text, choice.index)]
         else:
             choice.text.add(text)
             events = [TextDelta(text, choice.index)]
-        if usages and usages[-1] is not None:
-            events.append(UsageReport(usages[-1]))
+        if usage is not None:
+            events.append(UsageReport(usage))
         return events
 
     # ---- one response object --------------------------------------------------------------------------------------
@@ -260,17 +262,21 @@ class GeminiAnswerDecoder:
 
     def _learn(self, payload: bytes, chunk: Chunk, wire: bytes) -> None:
         """Remember an event that is one piece of text, so that the next of its kind needs no decoding."""
-        self._usual = None
         part = chunk.only_text()
-        if part is None or self._ended or not wire or self._learned >= _RELEARN:
+        if part is None or self._ended or len(self._choices) != 1:
+            self._usual = None
             return
         choice = next(iter(self._choices.values()))
-        if choice.finish is not None or len(self._choices) != 1:
+        if self._usual is not None and self._usual.read_payload(payload) is not None:
             return
-        self._learned += 1
-        end = b"\r\n\r\n" if wire.endswith(b"\r\n\r\n") else b"\n\n"
-        self._usual = gemini_usual.learn(payload, payload, part.text or "", end, thought=bool(part.thought))
-        self._usual_choice = choice
+        self._usual = None
+        if wire and self._learned < _RELEARN:
+            self._learned += 1
+            end = b"\r\n\r\n" if wire.endswith(b"\r\n\r\n") else b"\n\n"
+            self._usual = gemini_usual.learn(
+                payload, payload, part.text or "", end, thought=bool(part.thought)
+            )
+            self._usual_choice = choice
 
     # ---- one candidate --------------------------------------------------------------------------------------------
 

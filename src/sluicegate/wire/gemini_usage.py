@@ -4,7 +4,7 @@ The candidates' count leaves thoughts out, and the prompt's count what hosted to
 what the total leaves for it. In a stream each report replaces the one before. Source: wire formats page `usage.md`.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,16 +18,19 @@ class _Details(msgspec.Struct, gc=False):
     tokenCount: Any = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
+
+
 class _Reported(msgspec.Struct, gc=False):
-    promptTokenCount: Any = None
-    cachedContentTokenCount: Any = None
-    candidatesTokenCount: Any = None
-    thoughtsTokenCount: Any = None
-    toolUsePromptTokenCount: Any = None
-    totalTokenCount: Any = None
+    promptTokenCount: _Count = None
+    cachedContentTokenCount: _Count = None
+    candidatesTokenCount: _Count = None
+    thoughtsTokenCount: _Count = None
+    toolUsePromptTokenCount: _Count = None
+    totalTokenCount: _Count = None
     promptTokensDetails: list[_Details] | None = None
     candidatesTokensDetails: list[_Details] | None = None
-    serviceTier: Any = None
+    serviceTier: str | None = None
 
 
 _decode = msgspec.json.Decoder(_Reported).decode
@@ -47,12 +50,14 @@ def read_usage(raw: bytes | msgspec.Raw, *, excludes_cache: bool = False) -> Usa
 
 def usage_of(raw: bytes | msgspec.Raw, *, excludes_cache: bool = False) -> Usage | None:
     """Read a usage object, like `read_usage`. Raises what msgspec raises where it is none."""
-    reported = _decode(raw)
-    prompt, visible = count(reported.promptTokenCount), count(reported.candidatesTokenCount)
-    thoughts, tools = count(reported.thoughtsTokenCount), count(reported.toolUsePromptTokenCount)
-    cached, total = count(reported.cachedContentTokenCount), count(reported.totalTokenCount)
-    if total is not None:
-        rest = total - (prompt or 0) - (visible or 0) - (thoughts or 0) - (tools or 0)
+    try:
+        reported = _decode(raw)
+    except msgspec.ValidationError:
+        reported = _read_odd(raw)
+    prompt, visible = reported.promptTokenCount, reported.candidatesTokenCount
+    thoughts, tools = reported.thoughtsTokenCount, reported.toolUsePromptTokenCount
+    if reported.totalTokenCount is not None:
+        rest = reported.totalTokenCount - (prompt or 0) - (visible or 0) - (thoughts or 0) - (tools or 0)
         if rest >= 0:
             if visible is None and prompt is not None:
                 visible = rest
@@ -62,23 +67,43 @@ def usage_of(raw: bytes | msgspec.Raw, *, excludes_cache: bool = False) -> Usage
                 thoughts = rest
     if prompt is None and visible is None:
         return None
-    usage = Usage()
-    usage.cache_read_tokens = cached
-    usage.input_tool_tokens = tools
-    usage.reasoning_tokens = thoughts
-    if prompt is not None:
-        usage.input_tokens = prompt + (tools or 0) + ((cached or 0) if excludes_cache else 0)
-    if visible is not None:
-        usage.output_tokens = visible + (thoughts or 0)
+    usage = Usage(input_tokens=prompt, output_tokens=visible)
+    if prompt is not None and tools is not None:
+        usage.input_tokens = prompt + tools
+        usage.input_tool_tokens = tools
+    if thoughts is not None:
+        usage.reasoning_tokens = thoughts
+        if visible is not None:
+            usage.output_tokens = visible + thoughts
+    cached = reported.cachedContentTokenCount
+    if cached is not None:
+        usage.cache_read_tokens = cached
+        if excludes_cache and usage.input_tokens is not None:
+            usage.input_tokens += cached
     if reported.promptTokensDetails:
         usage.input_audio_tokens = _of(reported.promptTokensDetails, "AUDIO")
         usage.input_image_tokens = _of(reported.promptTokensDetails, "IMAGE")
     if reported.candidatesTokensDetails:
         usage.output_audio_tokens = _of(reported.candidatesTokensDetails, "AUDIO")
         usage.output_image_tokens = _of(reported.candidatesTokensDetails, "IMAGE")
-    if isinstance(reported.serviceTier, str) and reported.serviceTier:
+    if reported.serviceTier:
         usage.service_tier = reported.serviceTier.lower()
     return usage
+
+
+def _read_odd(raw: bytes | msgspec.Raw) -> _Reported:
+    """Read a usage object in which something is of another type, or some count is none."""
+    value: Any = msgspec.json.decode(raw)
+    reported = _Reported()
+    if isinstance(value, dict):
+        for name in _COUNTS:
+            setattr(reported, name, count(value.get(name)))
+        tier = value.get("serviceTier")
+        reported.serviceTier = tier if isinstance(tier, str) else None
+    return reported
+
+
+_COUNTS = [name for name in _Reported.__struct_fields__ if name.endswith("Count")]
 
 
 def _of(details: list[_Details], modality: str) -> int | None:

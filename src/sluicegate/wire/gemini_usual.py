@@ -5,7 +5,6 @@ and its usage, which stands behind the text. See `usual_event`, which does the s
 """
 
 import re
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,21 +15,15 @@ _decode_text = msgspec.json.Decoder(str).decode
 _PREFIX = b"data: "
 
 
-class UsualPiece(NamedTuple):
-    """What varies in one event."""
-
-    text: str
-    raw: bytes
-    """The text as JSON spells it, without its quotes."""
-    usage: bytes
-    """Empty where the event has none."""
+UsualPiece = tuple[str, bytes, bytes]
+"""What varies in one event: the text, the text as JSON spells it without its quotes, and the usage, if there is any."""
 
 
 class UsualChunk:
     """The edges of an event, as it comes and as it leaves."""
 
     __slots__ = (
-        "_end",
+        "_end_bytes",
         "_head",
         "_middle",
         "_next",
@@ -38,6 +31,8 @@ class UsualChunk:
         "_out_middle",
         "_out_tail",
         "_tail",
+        "_wire_head",
+        "_wire_tail",
         "thought",
     )
 
@@ -58,51 +53,62 @@ class UsualChunk:
             thought: the text is a thought.
         """
         self._head, self._middle, self._tail = before
-        self._out_head = _PREFIX + after[0]
-        self._out_middle = after[1]
-        self._out_tail = after[2] + b"\n\n"
-        self._end = end
+        self._out_head, self._out_middle, self._out_tail = after
+        self._wire_head = _PREFIX + self._head
+        self._wire_tail = self._tail + end
+        self._end_bytes = len(end)
         self._next = end + _PREFIX
         self.thought = thought
 
     def read(self, data: bytes) -> list[UsualPiece] | None:
-        """Return what varies in one or several whole events of this shape; None for any other bytes."""
-        if not (data.startswith(_PREFIX) and data.endswith(self._end)):
+        """Return what varies in one or several whole events of this shape; None for any other bytes.
+
+        The usage is not looked at: whoever reads it sees whether it is one.
+        """
+        if not (data.startswith(self._wire_head) and data.endswith(self._wire_tail)):
             return None
+        if data.find(self._next) < 0:
+            piece = self._read(data, len(self._wire_head), len(data) - len(self._wire_tail))
+            return None if piece is None else [piece]
         found: list[UsualPiece] = []
-        for payload in data[len(_PREFIX) : -len(self._end)].split(self._next):
-            piece = self._read(payload)
+        for payload in data[len(_PREFIX) : -self._end_bytes].split(self._next):
+            piece = self.read_payload(payload)
             if piece is None:
                 return None
             found.append(piece)
         return found
 
-    def _read(self, payload: bytes) -> UsualPiece | None:
+    def read_payload(self, payload: bytes) -> UsualPiece | None:
+        """Return what varies in one event; None for one of another shape."""
         if not (payload.startswith(self._head) and payload.endswith(self._tail)):
             return None
-        start, stop = len(self._head), len(payload) - len(self._tail)
-        end = stop
+        return self._read(payload, len(self._head), len(payload) - len(self._tail))
+
+    def _read(self, data: bytes, start: int, stop: int) -> UsualPiece | None:
+        """Return what varies between two edges."""
         usage = b""
         if self._middle:
-            end = payload.find(self._middle, start)
-            usage_at = end + len(self._middle)
-            if end < 0 or usage_at > stop:
+            end = data.find(self._middle, start, stop)
+            if end < 0:
                 return None
-            usage = payload[usage_at:stop]
-        elif end < start:
+            usage = data[end + len(self._middle) : stop]
+            raw = data[start:end]
+        elif stop < start:
             return None
-        raw = payload[start:end]
+        else:
+            raw = data[start:stop]
         try:
             text = raw.decode()
             if not text.isprintable() or '"' in text or "\\" in text:
                 text = _decode_text(b'"%b"' % raw)
         except (UnicodeDecodeError, msgspec.DecodeError):
             return None
-        return UsualPiece(text, raw, usage)
+        return text, raw, usage
 
-    def write(self, piece: UsualPiece) -> bytes:
-        """Return an event as it leaves, framed."""
-        return self._out_head + piece.raw + self._out_middle + piece.usage + self._out_tail
+    def write(self, piece: UsualPiece, prefix: bytes, suffix: bytes) -> bytes:
+        """Return an event as it leaves, between the bytes that frame it."""
+        _, raw, usage = piece
+        return prefix + self._out_head + raw + self._out_middle + usage + self._out_tail + suffix
 
 
 def learn(payload: bytes, edited: bytes, text: str, end: bytes, *, thought: bool) -> UsualChunk | None:
