@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 
-from sluicegate.capabilities import Capabilities
 from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import (
     End,
@@ -25,7 +24,7 @@ from sluicegate.messages import (
     Usage,
     UsageReport,
 )
-from sluicegate.routing.catalog import Model, Provider
+from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
@@ -92,7 +91,7 @@ class Interpreter:
         return name if name in provider.speaks else provider.speaks[0]  # type: ignore[return-value]  # a Format
 
     def upstream_body(
-        self, target: Format, provider: Provider, model: Model, upstream_model: str, limit: int | None
+        self, target: Format, provider: Provider, model: Model, deployment: Deployment, limit: int | None
     ) -> bytes:
         """Return the body for a provider; `dropped` then says what it leaves out.
 
@@ -105,7 +104,7 @@ class Interpreter:
         if target == self.client.name:
             self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
             return self.request.upstream_body(
-                upstream_model,
+                deployment.model,
                 ask_usage=self.request.stream and provider.stream_options,
                 drop=provider.drop_fields,
                 max_output_tokens=limit,
@@ -118,7 +117,6 @@ class Interpreter:
         request, dropped = self._decoded
         notes = Notes(self._policy)
         notes.dropped = list(dropped)
-        can = capabilities_of(model, target)
         self.asked.tool_names = FORMATS[target].tool_names(request)
         self.asked.legacy_functions = request.legacy_functions
         self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
@@ -126,7 +124,7 @@ class Interpreter:
             self.asked.raw = json_edit.decode_top(self._body, self.client.name)
         if limit is not None or (request.max_output_tokens is None and target == "messages"):
             request = msgspec.structs.replace(request, max_output_tokens=limit or model.max_output_tokens)
-        body = FORMATS[target].encode_request(request, upstream_model, can, notes)
+        body = FORMATS[target].encode_request(request, deployment.model, deployment.capabilities, notes)
         unwanted = set(provider.drop_fields)
         if not provider.stream_options:
             unwanted.add("stream_options")
@@ -142,12 +140,12 @@ class Interpreter:
         own = client_headers if self.client.name == "messages" else None
         return upstream_headers(body, own, provider.betas_deny)
 
-    def stream(self, target: Format, model: Model, options: PassOptions) -> StreamCodec:
+    def stream(self, target: Format, deployment: Deployment, options: PassOptions) -> StreamCodec:
         """Return the codec of one attempt at a streamed answer."""
         if target == self.client.name:
             return self.client.pass_stream(self.asked, options)
         codec = FORMATS[target]
-        can = capabilities_of(model, target)
+        can = deployment.capabilities
         return TranslatedStream(
             codec.stream_decoder(can, options.count_text),
             self.client.stream_encoder(self.asked),
@@ -156,7 +154,7 @@ class Interpreter:
             choices=options.choices,
         )
 
-    def plain(self, target: Format, model: Model, body: bytes) -> PassedAnswer:
+    def plain(self, target: Format, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read a plain answer, also one that came as a stream although none was asked for.
 
         Raises:
@@ -166,7 +164,7 @@ class Interpreter:
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
         codec = FORMATS[target]
-        can = capabilities_of(model, target)
+        can = deployment.capabilities
         if streamed:
             decoder = codec.stream_decoder(can, _ignore)
             events = decoder.feed(body)
@@ -228,14 +226,6 @@ class TranslatedAnswer:
     def encode(self, bill: Bill) -> bytes:
         """Return the body as the client gets it."""
         return self._client.encode_answer(self._events, self._asked, bill)
-
-
-def capabilities_of(model: Model, target: Format) -> Capabilities:
-    """Return what a model can take, in the format it is asked in."""
-    given = {
-        name: value for name, value in model.capabilities.items() if name in Capabilities.__struct_fields__
-    }
-    return msgspec.convert(given, Capabilities)
 
 
 def _has(body: bytes, key: str) -> bool:

@@ -318,6 +318,7 @@ class ServedRequest:
 
     async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
         provider = self._plan.settings.catalogue.providers[deployment.provider]
+        self._deployment = deployment
         interpreter, request, row = self._interpreter, self._request, self._row
         format = interpreter.target_format(provider)
         target = self._plan.targets.get(provider.name, format, deployment.model)
@@ -329,7 +330,7 @@ class ServedRequest:
         self._meter.restart()
         interpreter.asked = self._asked()
         try:
-            body = interpreter.upstream_body(format, provider, self._model, deployment.model, self._limit)
+            body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
         except ClientError as error:
             return "failed", error
         try:
@@ -413,7 +414,7 @@ class ServedRequest:
             max_event_bytes=clocks.max_event_bytes,
             array=self._interpreter.array,
         )
-        self._codec = codec = self._interpreter.stream(format, self._model, options)
+        self._codec = codec = self._interpreter.stream(format, self._deployment, options)
         return StreamRelay(
             self._exchange,
             codec,
@@ -433,7 +434,7 @@ class ServedRequest:
     ) -> tuple[Ending, SluicegateError | None]:
         assert isinstance(relay, PlainRelay)
         try:
-            answer = self._interpreter.plain(format, self._model, relay.body)
+            answer = self._interpreter.plain(format, self._deployment, relay.body)
         except DecodeError as error:
             return "failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}.")
         if answer.error is not None:
