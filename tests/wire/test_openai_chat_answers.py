@@ -679,3 +679,94 @@ def test_plain_fixture() -> None:
 def test_an_error_inside_a_200() -> None:
     (error,) = FORMATS["chat"].decode_answer(b'{"error":{"message":"full","code":503}}', CAN)
     assert isinstance(error, StreamError)
+
+
+# ---- a tool turn through a chat client ------------------------------------------------------------------------------
+
+GEMINI_TURN: dict[str, Any] = {
+    "candidates": [
+        {
+            "content": {
+                "role": "model",
+                "parts": [
+                    {"text": "hm", "thought": True},
+                    {"functionCall": {"name": "w", "args": {"a": 1}}, "thoughtSignature": "U0lH"},
+                    {"functionCall": {"name": "w", "args": {"a": 2}}},
+                ],
+            },
+            "finishReason": "STOP",
+        }
+    ],
+    "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11},
+}
+MESSAGES_TURN: dict[str, Any] = {
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "up", "stop_reason": "tool_use",
+    "usage": {"input_tokens": 9, "output_tokens": 2},
+    "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "U0lH"},
+        {"type": "redacted_thinking", "data": "RU5D"},
+        {"type": "text", "text": "so"},
+        {"type": "tool_use", "id": "toolu_1", "name": "w", "input": {"a": 1}},
+    ],
+}  # fmt: skip
+RESPONSES_TURN: dict[str, Any] = {
+    "id": "resp_1", "object": "response", "status": "completed", "model": "up",
+    "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11},
+    "output": [
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}],
+         "encrypted_content": "RU5D"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "w", "arguments": '{"a":1}',
+         "status": "completed"},
+    ],
+}  # fmt: skip
+
+
+def next_turn(format: str, turn: dict[str, Any]) -> Any:
+    """Bring a provider's turn to a chat client, give it back with results, and return what the provider gets."""
+    events = FORMATS[format].decode_answer(json.dumps(turn).encode(), CAN)
+    message = plain(events, "chat")["choices"][0]["message"]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in message["tool_calls"]
+    ]
+    tools = [
+        {"type": "function", "function": {"name": "w", "parameters": {"type": "object", "properties": {}}}}
+    ]
+    turns = [{"role": "user", "content": "?"}, message, *results]
+    request, _ = read("chat", {"model": "m", "messages": turns, "tools": tools})
+    return write(format, request)[0]
+
+
+def test_signatures_of_messages_go_through_a_chat_client() -> None:
+    assert next_turn("messages", MESSAGES_TURN)["messages"][1]["content"] == MESSAGES_TURN["content"]
+
+
+def test_signatures_of_gemini_go_through_a_chat_client() -> None:
+    parts = next_turn("gemini", GEMINI_TURN)["contents"][1]["parts"]
+    signed = [
+        part["thoughtSignature"] for part in parts if "functionCall" in part and "thoughtSignature" in part
+    ]
+    assert signed == ["U0lH"]
+    assert [part["functionCall"]["args"] for part in parts if "functionCall" in part] == [{"a": 1}, {"a": 2}]
+
+
+def test_hidden_thoughts_of_responses_go_through_a_chat_client() -> None:
+    thought = next(
+        item for item in next_turn("responses", RESPONSES_TURN)["input"] if item.get("type") == "reasoning"
+    )
+    assert thought["encrypted_content"] == "RU5D"
+    assert thought.get("id", "rs_1") == "rs_1"
+
+
+@pytest.mark.parametrize("other", CHATTY)
+def test_b141_state_goes_to_nobody_else(other: str) -> None:
+    for format, turn in (("messages", MESSAGES_TURN), ("gemini", GEMINI_TURN), ("responses", RESPONSES_TURN)):
+        if format == other:
+            continue
+        events = FORMATS[format].decode_answer(json.dumps(turn).encode(), CAN)
+        message = plain(events, "chat")["choices"][0]["message"]
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in message["tool_calls"]
+        ]
+        turns = [{"role": "user", "content": "?"}, message, *results]
+        sent = json.dumps(write(other, read("chat", {"model": "m", "messages": turns})[0])[0])
+        assert not any(state in sent for state in ("gw1.", "U0lH", "RU5D"))
