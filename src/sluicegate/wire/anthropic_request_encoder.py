@@ -196,7 +196,8 @@ class _RequestWriter:
             self._choose_budget(control, content, is_off=is_off)
         elif not is_off:
             self._thinking = {"type": "adaptive", **_display(control)}
-            self._effort = _effort(control)
+            effort = _effort(control)
+            self._effort = None if effort is None else self._can.nearest_effort(effort)
         elif self._can.reasoning_off:
             self._thinking = {"type": "disabled"}
         else:

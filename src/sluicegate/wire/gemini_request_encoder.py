@@ -227,7 +227,7 @@ class _RequestWriter:
             return {}
         if effort == "none":
             self._notes.warn("reasoning", "this model always thinks: it is asked for little")
-        level = _LEVELS.get(effort)
+        level = _LEVELS.get(self._can.nearest_effort(effort))
         if level is None:
             level = "XHIGH" if self._can.xhigh_effort else "HIGH"
         return {"thinkingLevel": level}

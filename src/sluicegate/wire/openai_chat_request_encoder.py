@@ -60,7 +60,7 @@ class _RequestWriter:
         body |= self._response_format(messages)
         effort = self._effort()
         if effort is not None:
-            body["reasoning_effort"] = effort
+            body["reasoning_effort"] = self._can.nearest_effort(effort)
         body |= self._bookkeeping()
         if request.stream:
             body["stream"] = True
