@@ -655,7 +655,7 @@ def test_media_go_inline_and_addresses_are_refused() -> None:
         Image(url="https://generativelanguage.googleapis.com/v1beta/files/a", media_type="image/png"),
         Image(data=PNG, media_type="image/jpeg", detail="low"),
     ]
-    body, dropped = encode(asking(said("user", *parts)), Capabilities(media_resolution=True))
+    body, dropped = encode(asking(said("user", *parts)), Capabilities(audio=True, media_resolution=True))
     assert body["contents"][0]["parts"] == [
         {"inlineData": {"mimeType": "audio/wav", "data": "UklGRg=="}},
         {"inlineData": {"mimeType": "audio/mpeg", "data": "UklGRg=="}},
@@ -673,7 +673,7 @@ def test_media_go_inline_and_addresses_are_refused() -> None:
         },
     ]
     assert dropped == ["filename;files have no names"]
-    for part in (Image(url="https://x.example/a.png"), File(file_id="file-1")):
+    for part in (Image(url="https://x.example/a.png"), File(file_id="file-1"), parts[0]):
         with pytest.raises(UnsupportedFeature):
             encode(asking(said("user", part)))
 

@@ -233,6 +233,8 @@ class ContentWriter:
             case Image():
                 turn.rest.append(self._image(part, path))
             case Audio():
+                if not self._can.audio:
+                    self._notes.reject(path, "this model takes no sounds")
                 kind = _AUDIO_TYPES.get(part.format, f"audio/{part.format}")
                 turn.rest.append(_inline(kind, part.data))
             case File():

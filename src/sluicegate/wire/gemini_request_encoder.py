@@ -108,8 +108,9 @@ class _RequestWriter:
         if limit is not None:
             config["maxOutputTokens"] = limit
         stop = [sequence for sequence in request.stop if sequence]
-        if len(stop) > MAX_STOP_SEQUENCES:
-            self._notes.reject("stop", f"at most {MAX_STOP_SEQUENCES} stop sequences are taken")
+        most = max(MAX_STOP_SEQUENCES, self._can.max_stop_sequences)
+        if len(stop) > most:
+            self._notes.reject("stop", f"at most {most} stop sequences are taken")
         if stop:
             config["stopSequences"] = stop
         if request.logprobs or request.top_logprobs is not None:
