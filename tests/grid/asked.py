@@ -152,6 +152,10 @@ def _messages(body: Body) -> WasAsked:
     return WasAsked(_text_of(body.get("system")), turns, tools, body["max_tokens"], thinks)
 
 
+_STANDARD = str.maketrans("-_", "+/")
+"""Either alphabet of base64 is right in this format."""
+
+
 def _gemini(body: Body) -> WasAsked:
     turns = []
     for content in body["contents"]:
@@ -174,14 +178,16 @@ def _gemini(body: Body) -> WasAsked:
                 )
                 turns.append(Turn("tool", "result", value, result.get("id", "")))
             elif "inlineData" in part:
-                turns.append(Turn(role, "image", part["inlineData"]["data"]))
+                data = part["inlineData"]["data"].translate(_STANDARD)
+                turns.append(Turn(role, "image", data))
             elif part.get("thought"):
                 turns.append(Turn(role, "thought", part["text"]))
             elif part.get("text"):
                 turns.append(Turn(role, "text", part["text"]))
     instruction = body.get("systemInstruction") or {"parts": []}
     declared = [tool for entry in body.get("tools", ()) for tool in entry["functionDeclarations"]]
-    tools = {tool["name"]: tool.get("parametersJsonSchema") or tool.get("parameters") for tool in declared}
+    spellings = ("parametersJsonSchema", "parameters_json_schema")  # the Python SDK writes the latter
+    tools = {tool["name"]: tool[next(name for name in spellings if name in tool)] for tool in declared}
     config = body.get("generationConfig", {})
     return WasAsked(
         "".join(part["text"] for part in instruction["parts"]),

@@ -170,7 +170,7 @@ def heard_stream(format: str, response: Response, model: str, *, fails: bool = F
         parsed.reasoning,
         parsed.refusal,
         calls,
-        _reason(parsed.finish, calls),
+        reason_of(parsed.finish, calls),
         usage_of(format, parsed.usage),
         parsed.usage["cost_nano_usd"],
         None,
@@ -197,7 +197,7 @@ _REASONS = {
 }
 
 
-def _reason(word: str | None, calls: list[Call]) -> str:
+def reason_of(word: str | None, calls: list[Call]) -> str:
     """Return the finish reason that a format's word stands for; two of them have no word for calls."""
     assert word is not None, "no finish reason"
     if word in ("completed", "STOP") and calls:
@@ -245,7 +245,7 @@ def heard_plain(format: str, response: Response, model: str) -> Heard:
     body = response.json()
     assert body["modelVersion" if format == "gemini" else "model"] == model
     assert body["responseId" if format == "gemini" else "id"]
-    text, reasoning, refusal, calls, finish = _HEAR[format](body)
+    text, reasoning, refusal, calls, finish = HEAR[format](body)
     usage = body["usageMetadata" if format == "gemini" else "usage"]
     check_cost(json.loads(json.dumps(usage), parse_float=_decimal))
     return Heard(
@@ -253,7 +253,7 @@ def heard_plain(format: str, response: Response, model: str) -> Heard:
         reasoning,
         refusal,
         calls,
-        _reason(finish, calls),
+        reason_of(finish, calls),
         usage_of(format, usage),
         usage["cost_nano_usd"],
         None,
@@ -346,7 +346,7 @@ def _hear_gemini(body: Body) -> Pieces:
     return text, reasoning, "", calls, candidate["finishReason"]
 
 
-_HEAR = {
+HEAR = {
     "chat": _hear_chat,
     "completions": _hear_completions,
     "responses": _hear_responses,

@@ -24,17 +24,17 @@ def said_back(format: str, body: Body, answer: Any, results: Sequence[Result]) -
 
 
 def _chat(body: Body, answer: Any, results: Sequence[Result]) -> Body:
-    message = _chat_message(answer) if isinstance(answer, list) else answer["choices"][0]["message"]
+    message = chat_message(answer) if isinstance(answer, list) else answer["choices"][0]["message"]
     tools = [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in results]
     return body | {"messages": [*body["messages"], message, *tools]}
 
 
-def _chat_message(chunks: list[Body]) -> Body:
+def chat_message(chunks: list[Body]) -> Body:
     """Put a message together as the SDKs' helpers do: entries of lists by their index, strings joined."""
     message: Body = {"role": "assistant", "content": None}
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     for delta in deltas:
-        for name in ("content", "reasoning_content"):
+        for name in ("content", "reasoning_content", "refusal"):
             if delta.get(name):
                 message[name] = (message.get(name) or "") + delta[name]
         for name in ("tool_calls", "reasoning_details"):
@@ -63,13 +63,13 @@ def _responses(body: Body, answer: Any, results: Sequence[Result]) -> Body:
 
 
 def _messages(body: Body, answer: Any, results: Sequence[Result]) -> Body:
-    content = _messages_content(answer) if isinstance(answer, list) else answer["content"]
+    content = messages_content(answer) if isinstance(answer, list) else answer["content"]
     blocks = [{"type": "tool_result", "tool_use_id": call.id, "content": text} for call, text in results]
     turns = [{"role": "assistant", "content": content}, {"role": "user", "content": blocks}]
     return body | {"messages": [*body["messages"], *turns]}
 
 
-def _messages_content(events: list[Body]) -> list[Body]:
+def messages_content(events: list[Body]) -> list[Body]:
     blocks: list[Body] = []
     joined = ""
     for event in events:

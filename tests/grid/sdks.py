@@ -1,0 +1,189 @@
+"""The client's side of the grid once more, spoken by the official Python SDKs, unmodified: `openai`, `anthropic`,
+`google-genai`. What an SDK parsed and put together is read by the same readers as raw answers.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import anthropic
+import openai
+from google import genai
+from google.genai import errors as genai_errors
+from google.genai import types as genai_types
+
+from tests.conftest import KEY
+from tests.grid.scenes import Prompt
+from tests.grid.speaking import HEAR, Body, Heard, Told, reason_of, said, usage_of
+from tests.grid.turns import chat_message, messages_content
+
+Way = Literal["plain", "raw", "helper"]
+"""Not streamed; iterating over a stream; the SDK's helper that puts an answer together."""
+
+SdkError = (openai.APIError, anthropic.APIError, genai_errors.APIError)
+HELPERS_RAISE = {
+    "chat": (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError),
+    "responses": (RuntimeError,),
+}
+"""What a helper raises where a limit or a filter cut the answer: as with the vendor's own servers."""
+
+
+class Sdks:
+    """One client of each SDK."""
+
+    def __init__(self, url: str) -> None:
+        self._openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, timeout=10.0)
+        self._anthropic = anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0, timeout=10.0)
+        options = genai_types.HttpOptions(base_url=url, timeout=10_000)
+        self._genai = genai.Client(api_key=KEY, http_options=options)
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, url: str) -> AsyncIterator["Sdks"]:
+        """Open the clients of a gate."""
+        sdks = cls(url)
+        try:
+            yield sdks
+        finally:
+            await sdks._openai.close()
+            await sdks._anthropic.close()
+            await sdks._genai.aio.aclose()
+            sdks._genai.close()
+
+    async def ask(self, format: str, model: str, prompt: Prompt, way: Way) -> Heard:
+        """Ask and return what the SDK heard; raises its errors."""
+        body = said(format, model, prompt, way == "raw")
+        if way != "raw":
+            body.pop("stream", None)
+        match format:
+            case "chat":
+                return await self._chat(body, way)
+            case "completions":
+                return await self._completions(body, way)
+            case "responses":
+                return await self._responses(body, way)
+            case "messages":
+                return await self._messages(body, way)
+            case _:
+                return await self._gemini(model, body, way)
+
+    async def _chat(self, body: Body, way: Way) -> Heard:
+        chats = self._openai.chat.completions
+        if way == "plain":
+            return heard("chat", dump(await chats.create(**body)))
+        if way == "helper":
+            async with chats.stream(**body, stream_options={"include_usage": True}) as stream:
+                deltas = [event.delta async for event in stream if event.type == "content.delta"]
+                final = dump(await stream.get_final_completion())
+            answer = heard("chat", final)
+            assert "".join(deltas) == answer.text
+            return answer
+        chunks = [dump(chunk) async for chunk in await chats.create(**body)]
+        *_, last_choice, last = chunks
+        choice = {
+            "message": chat_message(chunks),
+            "finish_reason": last_choice["choices"][0]["finish_reason"],
+        }
+        return heard("chat", {"object": "chat.completion", "choices": [choice], "usage": last["usage"]})
+
+    async def _completions(self, body: Body, way: Way) -> Heard:
+        if way == "plain":
+            return heard("completions", dump(await self._openai.completions.create(**body)))
+        chunks = [dump(chunk) async for chunk in await self._openai.completions.create(**body)]
+        *said, last = chunks
+        text = "".join(choice["text"] for chunk in said for choice in chunk["choices"])
+        choice = {"text": text, "finish_reason": said[-1]["choices"][0]["finish_reason"]}
+        return heard(
+            "completions", {"object": "text_completion", "choices": [choice], "usage": last["usage"]}
+        )
+
+    async def _responses(self, body: Body, way: Way) -> Heard:
+        responses = self._openai.responses
+        if way == "plain":
+            return heard("responses", dump(await responses.create(**body)))
+        if way == "helper":
+            async with responses.stream(**body) as stream:
+                deltas = [e.delta async for e in stream if e.type == "response.output_text.delta"]
+                answer = heard("responses", dump(await stream.get_final_response()))
+            assert "".join(deltas) == answer.text
+            return answer
+        events = [dump(event) async for event in await responses.create(**body)]
+        return heard("responses", events[-1]["response"])
+
+    async def _messages(self, body: Body, way: Way) -> Heard:
+        messages = self._anthropic.messages
+        if way == "plain":
+            return heard("messages", dump(await messages.create(**body)))
+        if way == "helper":
+            async with messages.stream(**body) as stream:
+                deltas = [text async for text in stream.text_stream]
+                answer = heard("messages", dump(await stream.get_final_message()))
+            assert "".join(deltas) == answer.text
+            return answer
+        events = [dump(event) async for event in await messages.create(**body)]
+        start = events[0]["message"]
+        (delta,) = [event for event in events if event["type"] == "message_delta"]
+        whole = start | delta["delta"] | {"content": messages_content(events)}
+        counts = {name: count for name, count in delta["usage"].items() if count is not None}
+        return heard("messages", whole | {"usage": start["usage"] | counts})
+
+    async def _gemini(self, model: str, body: Body, way: Way) -> Heard:
+        config = genai_types.GenerateContentConfig.model_validate(
+            {name: body[name] for name in ("systemInstruction", "tools") if name in body}
+            | body.get("generationConfig", {})
+            | {"automaticFunctionCalling": {"disable": True}}
+        )
+        models, contents = self._genai.aio.models, body["contents"]
+        if way == "plain":
+            answer = await models.generate_content(model=model, contents=contents, config=config)
+            return heard("gemini", dump(answer))
+        if way == "raw":
+            stream = await models.generate_content_stream(model=model, contents=contents, config=config)
+            return heard("gemini", _joined([dump(chunk) async for chunk in stream]))
+        chat = self._genai.aio.chats.create(model=model, config=config)
+        parts = [genai_types.Part.model_validate(part) for part in contents[0]["parts"]]
+        answer = heard(
+            "gemini", _joined([dump(chunk) async for chunk in await chat.send_message_stream(parts)])
+        )
+        history = chat.get_history(curated=True)
+        assert {content.role for content in history} == {"user", "model"}, "the session dropped the turn"
+        return answer
+
+
+def _joined(chunks: list[Body]) -> Body:
+    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
+    candidate = chunks[-1]["candidates"][0] | {"content": {"role": "model", "parts": parts}}
+    return {"candidates": [candidate], "usageMetadata": chunks[-1]["usageMetadata"]}
+
+
+def dump(model: Any) -> Body:
+    """Return what an SDK parsed, spelled as on the wire."""
+    dumped: Body = model.model_dump(by_alias=True, exclude_unset=True, warnings=False)
+    return dumped
+
+
+def heard(format: str, body: Body) -> Heard:
+    """Read an answer; the cost where the SDK lets it be seen."""
+    text, reasoning, refusal, calls, finish = HEAR[format](body)
+    usage = body["usageMetadata" if format == "gemini" else "usage"]
+    cost = usage.get("cost_nano_usd")
+    return Heard(
+        text, reasoning, refusal, calls, reason_of(finish, calls), usage_of(format, usage), cost, None
+    )
+
+
+def told_by(error: Exception) -> Told:
+    """Return what an SDK's error says; the status is 200 for one that came inside a stream."""
+    match error:
+        case genai_errors.APIError():
+            return Told(error.code, error.status, error.message or "")
+        case anthropic.APIStatusError():
+            assert isinstance(error.body, dict)
+            inner = error.body["error"]
+            return Told(error.status_code, inner["type"], inner["message"])
+        case openai.APIStatusError():
+            assert isinstance(error.body, dict)
+            return Told(error.status_code, error.type, error.body["message"])
+        case openai.APIError():
+            return Told(200, error.type, error.message)
+    raise AssertionError(f"not an SDK's error: {error!r}")
