@@ -1,5 +1,5 @@
-"""The client leaves, at every phase and under every policy: the provider's request ends within a second, one row says what
-was charged. Contract B3; cases B016, B048, B065, B137, B138."""
+"""The client leaves, at every phase and under every policy: the provider's request ends within a second, and one
+row says what was charged. Contract B3; cases B016, B048, B065, B137, B138."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tests.fakes import Client, ask, chat, request_bytes
 from tests.inprocess import WORKER, InProcessGate
 
 PATH = "/v1/chat/completions"
-WORDS = tuple(f" {word}" for word in "one two three four five six seven eight nine ten".split())
+WORDS = tuple(f" {word}" for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"])
 TEXT = Answer(text=WORDS, input_tokens=50)
 REASONING = Answer(reasoning=WORDS, text=WORDS, input_tokens=50)
 CALL = Answer(tool_calls=(ToolCall(name="f", arguments=('{"a":', "1", "}")),), input_tokens=50)

@@ -105,6 +105,7 @@ def translating(source: Codec, count_text: Any, target: Codec = CODEC, asked: As
         source.stream_decoder(Capabilities(), count_text),
         target.stream_encoder(asked),
         lambda body: source.decode_answer(body, Capabilities()),
+        count_text,
         joins_usage=target.joins_usage,
     )
 

@@ -129,6 +129,7 @@ def run(
             provider.stream_decoder(can, counted.append),
             client.stream_encoder(asked),
             lambda body: provider.decode_answer(body, can),
+            counted.append,
             joins_usage=client.joins_usage,
             choices=choices,
         )

@@ -78,7 +78,11 @@ def encoded(*events: StreamEvent, usage: Usage | None = None) -> tuple[bytes, Pa
     """Return the client's stream of these events, checked, and what it says."""
     bill = Bill(usage or Usage(input_tokens=9, output_tokens=5), in_usage=COST)
     stream = TranslatedStream(
-        _Known(), CODEC.stream_encoder(ASKED), lambda body: [*events, End()], joins_usage=True
+        _Known(),
+        CODEC.stream_encoder(ASKED),
+        lambda body: [*events, End()],
+        lambda text: None,
+        joins_usage=True,
     )
     stream.feed_whole(b"")
     raw = b"".join(stream.out) + stream.farewell(bill)

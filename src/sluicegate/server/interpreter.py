@@ -13,13 +13,10 @@ from sluicegate.messages import (
     End,
     Finish,
     Format,
-    ReasoningDelta,
-    RefusalDelta,
     Request,
     StreamError,
     StreamEvent,
-    TextDelta,
-    ToolCallDelta,
+    Text,
     ToolCallStart,
     Usage,
     UsageReport,
@@ -28,7 +25,7 @@ from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
-from sluicegate.wire.translated import TranslatedStream
+from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
 
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
@@ -88,7 +85,7 @@ class Interpreter:
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
         name = self.client.name
-        return name if name in provider.speaks else provider.speaks[0]  # type: ignore[return-value]  # a Format
+        return name if name in provider.speaks else provider.speaks[0]
 
     def upstream_body(
         self, target: Format, provider: Provider, model: Model, deployment: Deployment, limit: int | None
@@ -115,10 +112,11 @@ class Interpreter:
             request.stream = self.request.stream  # a Gemini path says it, not the body
             self._decoded = (request, notes.dropped)
         request, dropped = self._decoded
-        notes = Notes(self._policy)
+        notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         self.asked.tool_names = FORMATS[target].tool_names(request)
         self.asked.legacy_functions = request.legacy_functions
+        self.asked.echo = _echo_of(request)
         self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
         if not self.asked.raw:
             self.asked.raw = json_edit.decode_top(self._body, self.client.name)
@@ -150,6 +148,7 @@ class Interpreter:
             codec.stream_decoder(can, options.count_text),
             self.client.stream_encoder(self.asked),
             partial(codec.decode_answer, can=can),
+            options.count_text,
             joins_usage=self.client.joins_usage,
             choices=options.choices,
         )
@@ -212,20 +211,19 @@ class TranslatedAnswer:
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""
-        texts: list[str] = []
-        for event in self._events:
-            match event:
-                case TextDelta() | ReasoningDelta() | RefusalDelta():
-                    texts.append(event.text)
-                case ToolCallStart():
-                    texts.append(event.name)
-                case ToolCallDelta():
-                    texts.append(event.arguments)
-        return texts
+        return [text for event in self._events for text in texts_of(event) if text]
 
     def encode(self, bill: Bill) -> bytes:
         """Return the body as the client gets it."""
         return self._client.encode_answer(self._events, self._asked, bill)
+
+
+def _echo_of(request: Request) -> str:
+    """Return the prompt that a client of legacy completions wants repeated."""
+    if not request.echo or not request.messages:
+        return ""
+    first = request.messages[0].parts[0]
+    return first.text if isinstance(first, Text) else ""
 
 
 def _has(body: bytes, key: str) -> bool:

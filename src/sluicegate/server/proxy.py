@@ -165,8 +165,11 @@ def _same_limits(one: KeyRecord, other: KeyRecord) -> bool:
 
 
 def new_request_id(number: int) -> str:
-    """Return an id with 96 random bits and the number of the worker process, by which a running request is found."""
-    return f"req_{os.urandom(12).hex()}{number:x}"
+    """Return an id: the time in milliseconds, 96 random bits, and the number of the worker process.
+
+    The time keeps new rows together in the store's indexes; the number tells where a running request is.
+    """
+    return f"req_{time.time_ns() // 1_000_000:011x}{os.urandom(12).hex()}{number:x}"
 
 
 class ServedRequest:
@@ -369,7 +372,7 @@ class ServedRequest:
         if timeout_s <= 0:
             raise UpstreamTimeout("The request took longer than its total time.", "total")
         dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
-        self._exchange.on_gone = dialling.cancel
+        self._exchange.on_gone = lambda: _cancel(dialling)
         try:
             return await dialling
         except asyncio.CancelledError:
@@ -609,26 +612,8 @@ class ServedRequest:
             if output is not None and output > 1 and span_s > 0:
                 row.tokens_per_s = round((output - 1) / span_s, 2)
         await self._tab.settle(usage, source)
-        self._count(row)
+        self._bench.tally.settled(row)
         return row
-
-    def _count(self, row: UsageRow) -> None:
-        tally = self._bench.tally
-        model, provider = row.model, row.provider or ""
-        tally.add(telemetry.REQUESTS, 1, model, row.status)
-        if row.usage.input_tokens:
-            tally.add(telemetry.TOKENS, row.usage.input_tokens, model, "input")
-        if row.usage.output_tokens:
-            tally.add(telemetry.TOKENS, row.usage.output_tokens, model, "output")
-        if row.cost_nano_usd:
-            tally.add(telemetry.CHARGED, row.cost_nano_usd, model)
-        if row.shortfall_nano_usd:
-            tally.add(telemetry.SHORTFALL, row.shortfall_nano_usd)
-        tally.observe(telemetry.DURATION, row.duration_ms / 1000, model, provider)
-        if row.ttft_ms is not None:
-            tally.observe(telemetry.FIRST_TOKEN, row.ttft_ms / 1000, model, provider)
-        if row.tokens_per_s is not None:
-            tally.observe(telemetry.SPEED, row.tokens_per_s, model, provider)
 
     def _send_farewell(self) -> None:
         switches, row, exchange = self._switches, self._row, self._exchange
@@ -680,6 +665,10 @@ class ServedRequest:
             upstream_id=upstream_id if server.expose_provider else None,
             dropped=dropped,
         )
+
+
+def _cancel(task: "asyncio.Future[UpstreamConnection]") -> None:
+    task.cancel()
 
 
 def allowed(key: KeyRecord, asked: str, model: Model) -> bool:

@@ -39,7 +39,11 @@ class StreamCodec(Protocol):
     usage: Usage | None
     """The provider's last report."""
     finish_reason: str | None
-    upstream_id: str | None
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the answer."""
+        ...
 
     @property
     def held(self) -> bool:

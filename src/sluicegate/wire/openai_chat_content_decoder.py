@@ -16,6 +16,7 @@ from sluicegate.messages import (
     Message,
     Part,
     Refusal,
+    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -79,7 +80,7 @@ class ContentReader:
             if isinstance(message, AssistantMessage):
                 self._add_assistant(message, place, path)
             elif isinstance(message, SystemMessage | DeveloperMessage):
-                role = "system" if isinstance(message, SystemMessage) else "developer"
+                role: Role = "system" if isinstance(message, SystemMessage) else "developer"
                 parts = self._parts(message.content, path)
                 self._messages.append(Message(role=role, parts=parts, name=message.name, path=path))
             else:

@@ -30,6 +30,7 @@ from sluicegate.wire.openai_responses_unfolding import (
     Event,
     Object,
     event,
+    parts_of,
     unfold_inside,
     unfold_item,
     unfold_part,
@@ -135,7 +136,13 @@ class ItemRepair:
             status: of the response.
             output: of the response; what of it has not been told is told now.
         """
-        events = [event for item in list(self._open.values()) for event in self._close_item(item, status)]
+        events: list[Event] = []
+        for item in list(self._open.values()):
+            raw = output[item.index] if item.index < len(output) else None
+            if raw is not None and decode_item(raw).type == item.kind:
+                events += self._close_item(item, status, raw)
+            else:
+                events += self._close_item(item, status)
         for raw in output[self._count :]:
             self.put_right = True
             events += self._tell(_decode(raw), decode_item(raw))
@@ -268,14 +275,7 @@ class ItemRepair:
             if item.id and self._was(item.id):
                 return []
             return self._tell(_decode(piece.item), item)
-        events = self._close_part(opened)
-        members = _decode(piece.item)
-        if opened.kind in _CALLS:
-            events += self._owed_arguments(opened, (item.arguments or item.input) or "")
-        elif opened.kind in _EMPTY and not any(opened.parts.values()):
-            whole = unfold_inside(opened.index, members | {"id": opened.members["id"]})
-            self.put_right |= bool(whole)
-            events += whole
+        events = self._owed_inside(opened, item, _decode(piece.item))
         del self._open[index]
         wanted: dict[str, bytes] = {}
         if item.id != opened.id:
@@ -300,13 +300,56 @@ class ItemRepair:
         self.done.append(msgspec.Raw(_encode(members)))
         return [*self._close_others(opened), *unfold_item(opened.index, members)]
 
-    def _close_item(self, item: OpenItem, status: str) -> list[Event]:
-        """Return what ends an item whose end never came."""
+    def _owed_inside(self, opened: OpenItem, item: Item, members: Object) -> list[Event]:
+        """Return what has to tell an item's content before the item may end.
+
+        Args:
+            item, members: the whole item.
+        """
+        if opened.kind in _CALLS:
+            return self._owed_arguments(opened, (item.arguments or item.input) or "")
+        if opened.kind not in _EMPTY:
+            return []
+        part = opened.part
+        if part is not None:
+            key = "summary" if TEXTS[part.family].place == "summary_index" else "content"
+            whole = parts_of(members.get(key, NULL))
+            return self._close_part(opened, whole[part.index] if part.index < len(whole) else None)
+        if any(opened.parts.values()):
+            return []
+        events = unfold_inside(opened.index, members | {"id": opened.members["id"]})
+        self.put_right |= bool(events)
+        return events
+
+    def _close_item(self, item: OpenItem, status: str, raw: msgspec.Raw | None = None) -> list[Event]:
+        """Return what ends an item whose end never came.
+
+        Args:
+            status: of the response.
+            raw: the item as the terminal event tells it.
+        """
         self.put_right = True
-        events = self._close_part(item)
+        for index, open_ in list(self._open.items()):
+            if open_ is item:
+                del self._open[index]
+        if raw is not None:
+            whole = decode_item(raw)
+            members = _decode(raw) | {"id": item.members["id"]}
+            if item.kind in _CALLS and not whole.call_id:
+                members["call_id"] = item.members["call_id"]
+            events = self._owed_inside(item, whole, members)
+        else:
+            events = self._close_part(item) if item.kind not in _CALLS else self._owed_arguments(item, "")
+            members = self._gathered(item, status)
+        if item.kind in (*_CALLS, "message") and "status" not in members:
+            members["status"] = msgspec.Raw(b'"completed"')
+        self.done.append(msgspec.Raw(_encode(members)))
+        return [*events, event("response.output_item.done", output_index=item.index, item=members)]
+
+    def _gathered(self, item: OpenItem, status: str) -> Object:
+        """Return an item as it was streamed."""
         members = dict(item.members)
         if item.kind in _CALLS:
-            events += self._owed_arguments(item, "")
             text = "".join(item.texts)
             members[_CALLS[item.kind][1]] = msgspec.Raw(_encode(text))
             is_whole = item.kind == "custom_tool_call" or json_edit.is_json(text.encode())
@@ -319,11 +362,7 @@ class ItemRepair:
             members["summary"] = msgspec.Raw(_encode(item.parts["summary_index"]))
             if item.parts["content_index"]:
                 members["content"] = msgspec.Raw(_encode(item.parts["content_index"]))
-        for index, open_ in list(self._open.items()):
-            if open_ is item:
-                del self._open[index]
-        self.done.append(msgspec.Raw(_encode(members)))
-        return [*events, event("response.output_item.done", output_index=item.index, item=members)]
+        return members
 
     # ---- parts ----------------------------------------------------------------------------------------------------
 
@@ -415,9 +454,10 @@ class ItemRepair:
             return item.part.said and given in (None, item.part.given)
         return given is not None and given < len(item.parts[key])
 
-    def _owed_delta(self, item: OpenItem, part: OpenPart, text: str) -> list[Event]:
-        """Return the text as a delta, where none came."""
-        if part.texts or not text:
+    def _owed_delta(self, item: OpenItem, part: OpenPart, whole: str) -> list[Event]:
+        """Return as a delta what of a text has not come in one."""
+        text = _rest(part.texts, whole)
+        if not text:
             return []
         self.put_right = True
         part.texts.append(text)
@@ -437,15 +477,20 @@ class ItemRepair:
         extra: dict[str, Any] = {"logprobs": []} if known.part == "output_text" else {}
         return [*events, event(part.family + ".done", **where, **extra)]
 
-    def _close_part(self, item: OpenItem) -> list[Event]:
-        """Return what ends the open part of an item."""
+    def _close_part(self, item: OpenItem, whole: Object | None = None) -> list[Event]:
+        """Return what ends the open part of an item.
+
+        Args:
+            whole: the part as its item holds it.
+        """
         part = item.part
         if part is None:
             return []
         self.put_right = True
-        events = self._owed_text(item, part, "")
         known = TEXTS[part.family]
-        whole = part.members | {known.field: msgspec.Raw(_encode("".join(part.texts)))}
+        events = self._owed_text(item, part, "" if whole is None else _text(whole, known.field))
+        if whole is None or _text(whole, known.field) != "".join(part.texts):
+            whole = part.members | {known.field: msgspec.Raw(_encode("".join(part.texts)))}
         item.parts[known.place].append(whole)
         item.part = None
         return [*events, event(known.done, **self._where(item), **{known.place: part.index}, part=whole)]
@@ -467,8 +512,9 @@ class ItemRepair:
             item.said = True
         return [*events, Event(piece.type, self._placed(payload, piece, item), piece.sequence_number)]
 
-    def _owed_arguments_delta(self, item: OpenItem, text: str) -> list[Event]:
-        if item.texts or not text:
+    def _owed_arguments_delta(self, item: OpenItem, whole: str) -> list[Event]:
+        text = _rest(item.texts, whole)
+        if not text:
             return []
         self.put_right = True
         item.texts.append(text)
@@ -485,6 +531,17 @@ class ItemRepair:
         name = {"name": item.members["name"]} if field == "arguments" and "name" in item.members else {}
         done = event(f"{family}.done", **self._where(item), **name, **{field: "".join(item.texts)})
         return [*events, done]
+
+
+def _text(members: Object, key: str) -> str:
+    value = msgspec.json.decode(members.get(key, NULL))
+    return value if isinstance(value, str) else ""
+
+
+def _rest(texts: list[str], whole: str) -> str:
+    """Return what a whole text has beyond its pieces; nothing where they are no beginning of it."""
+    told = "".join(texts)
+    return whole[len(told) :] if whole.startswith(told) else ""
 
 
 def _place(piece: Piece, key: Place) -> int | None:

@@ -103,12 +103,13 @@ def unfold_inside(index: int, item: Object) -> list[Event]:
         events.append(event(f"{family}.done", **where, **name, **{field: given}))
     elif kind in ("message", "reasoning"):
         for key, place in (("summary", "summary_index"), ("content", "content_index")):
-            for number, part in enumerate(_parts(item.get(key, NULL))):
+            for number, part in enumerate(parts_of(item.get(key, NULL))):
                 events += unfold_part(where | {place: number}, part)
     return events
 
 
-def _parts(raw: msgspec.Raw) -> list[Object]:
+def parts_of(raw: msgspec.Raw) -> list[Object]:
+    """Return a list of objects in an item, or none where there is no list. Raises DecodeError."""
     try:
         return _decode_list(raw) if bytes(raw) != b"null" else []
     except (msgspec.DecodeError, RecursionError):
@@ -131,7 +132,7 @@ def unfold_part(where: dict[str, object], part: Object) -> list[Event]:
     events = [event(family.added, **where, part=begun)]
     if bytes(text) not in (b'""', b"null"):
         events.append(event(f"{name}.delta", **where, delta=text, **extra))
-    for number, annotation in enumerate(_parts(part.get("annotations", NULL))):
+    for number, annotation in enumerate(parts_of(part.get("annotations", NULL))):
         events.append(
             event(
                 "response.output_text.annotation.added",

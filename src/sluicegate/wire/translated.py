@@ -11,10 +11,12 @@ from sluicegate.messages import (
     End,
     Finish,
     ReasoningDelta,
+    RefusalDelta,
     Start,
     StreamError,
     StreamEvent,
     TextDelta,
+    ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
     Usage,
@@ -27,6 +29,18 @@ _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_cal
 """Reasons that stand although tools were called."""
 
 
+def texts_of(event: StreamEvent) -> tuple[str, ...]:
+    """Return the texts of an event that the model produced, for counting."""
+    match event:
+        case TextDelta() | ReasoningDelta() | RefusalDelta():
+            return (event.text,)
+        case ToolCallStart():
+            return (event.name,)
+        case ToolCallDelta():
+            return (event.arguments,)
+    return ()
+
+
 class TranslatedStream:
     """A stream across formats."""
 
@@ -35,6 +49,7 @@ class TranslatedStream:
         decoder: StreamDecoder,
         encoder: StreamEncoder,
         decode_whole: Callable[[bytes], list[StreamEvent]],
+        count_text: Callable[[str], None],
         *,
         joins_usage: bool,
         choices: int = 1,
@@ -43,12 +58,14 @@ class TranslatedStream:
 
         Args:
             decode_whole: reads an answer that came as one object although a stream was asked for.
+            count_text: given every piece of text of such an answer; the decoder counts those of a stream.
             joins_usage: the client's format says finish and usage in one event.
             choices: how many the client asked for.
         """
         self._decoder = decoder
         self._encoder = encoder
         self._decode_whole = decode_whole
+        self._count_text = count_text
         self._choices = choices
         self.joins_usage = joins_usage
         self.out: list[bytes] = []
@@ -100,6 +117,8 @@ class TranslatedStream:
         """Take an answer that came as one object. Raises DecodeError."""
         for event in self._decode_whole(body):
             if not self.ended and self.error is None:
+                for text in texts_of(event):
+                    self._count_text(text)
                 self._take(event)
         if not self.ended and self.error is None:
             self._end()

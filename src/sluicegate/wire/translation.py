@@ -15,6 +15,7 @@ from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
 from sluicegate.messages import Request, StreamError, StreamEvent, TranslationPolicy, Usage, Vendor
 from sluicegate.wire import Bill, StreamCodec
+from sluicegate.wire.field_names import spelled
 
 Policy = TranslationPolicy
 
@@ -22,13 +23,19 @@ Policy = TranslationPolicy
 class Notes:
     """What a translation left out or weakened, and the policy for it. Entries are `field;reason`."""
 
-    def __init__(self, policy: Policy = "default") -> None:
+    def __init__(self, policy: Policy = "default", client: str | None = None) -> None:
+        """Start with none.
+
+        Args:
+            client: the format in whose words fields are named that an encoder names in chat's.
+        """
         self.policy = policy
         self.dropped: list[str] = []
+        self._client = client
 
     def drop(self, field: str, reason: str = "not supported") -> None:
         """Leave out what only affects cost, speed or bookkeeping; allowed under every policy."""
-        self.dropped.append(f"{field};{reason}")
+        self.dropped.append(f"{self._spelled(field)};{reason}")
 
     def warn(self, field: str, reason: str) -> None:
         """Leave out or weaken something; `strict` refuses instead.
@@ -36,6 +43,7 @@ class Notes:
         Raises:
             UnsupportedFeature: under `strict`.
         """
+        field = self._spelled(field)
         if self.policy == "strict":
             raise UnsupportedFeature(f"'{field}' cannot be kept for this model: {reason}.", param=field)
         self.dropped.append(f"{field};{reason}")
@@ -46,10 +54,14 @@ class Notes:
         Raises:
             UnsupportedFeature: names the field.
         """
+        field = self._spelled(field)
         if lenient_ok and self.policy == "lenient":
             self.dropped.append(f"{field};{reason}")
             return
         raise UnsupportedFeature(f"'{field}' is not supported for this model: {reason}.", param=field)
+
+    def _spelled(self, field: str) -> str:
+        return field if self._client is None else spelled(self._client, field)
 
 
 def bad_field(path: str, message: str) -> BadRequest:

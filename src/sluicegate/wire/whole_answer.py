@@ -27,6 +27,8 @@ def write_stream(events: list[StreamEvent], encoder: StreamEncoder) -> bytes:
         DecodeError: the answer has no output at all.
     """
     choices = 1 + max((getattr(event, "choice", 0) for event in events), default=0)
-    stream = TranslatedStream(_Nothing(), encoder, lambda body: events, joins_usage=True, choices=choices)
+    stream = TranslatedStream(
+        _Nothing(), encoder, lambda body: events, lambda text: None, joins_usage=True, choices=choices
+    )
     stream.feed_whole(b"")
     return b"".join(stream.out) + stream.farewell(None)
