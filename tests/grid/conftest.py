@@ -21,8 +21,12 @@ class Grid(NamedTuple):
 
     def row(self, request_id: str | None) -> UsageRow:
         """Return the journal's row of a request."""
-        (row,) = [row for row in self.gate.rows() if row.request_id == request_id]
+        (row,) = self.rows(request_id)
         return row
+
+    def rows(self, request_id: str | None) -> list[UsageRow]:
+        """Return the journal's rows of a request: none where it was refused before admission."""
+        return [row for row in self.gate.rows() if row.request_id == request_id]
 
     @property
     def asked(self) -> Received:

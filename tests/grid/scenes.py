@@ -142,12 +142,12 @@ SCENES = {
 
 
 def refused(client: str, provider: str, prompt: Prompt) -> str | None:
-    """Return why a cell cannot be: the field that the 400 must name. Listed in docs/translation.md."""
+    """Return why a cell cannot be: the field that the 400 must name. See `cannot`."""
     if client != "completions" and provider == "completions":
         if prompt.tools:
             return "tools"
         if prompt.image:
-            return "content[1]"
+            return "parts[1]" if client == "gemini" else "content[1]"
     return None
 
 

@@ -1,7 +1,8 @@
 """How each client's format spells the fields that encoders name in chat's words.
 
 A provider's encoder knows what it cannot say, not in which words the client said it; notes and errors are told in the
-client's own. Paths into a conversation (`messages[2].content[0]`) come from the client's decoder and are left alone.
+client's own. Paths into a conversation begin as the client's decoder spells them (`contents[2]`); what encoders add to
+them, `.content[0]`, is Gemini's `.parts[0]`.
 """
 
 import re
@@ -50,4 +51,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 
 def spelled(format: str, field: str) -> str:
     """Return a field, or a path that begins with one, in the words of the client's format."""
+    if format == "gemini":
+        field = field.replace(".content[", ".parts[")
     return _ROOT.sub(lambda root: _NAMES[format].get(root[0], root[0]), field)
