@@ -154,11 +154,13 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _says(reported: bytes, key: bytes, count: int) -> bool:
-    """Whether a usage object names this count once, as a plain integer, and has this value."""
-    digits = b"%d" % count
-    at = json_edit.sole_value(reported, key, digits)
-    return at >= 0 and reported[at + len(digits) : at + len(digits) + 1] in (b",", b"}", b" ")
+class _Said(msgspec.Struct, gc=False):
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
+
+
+_decode_said = msgspec.json.Decoder(_Said).decode
 
 
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
@@ -171,9 +173,11 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     if reported is None:
         return write_usage(usage)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
+    said = _decode_said(reported)
+    told = (said.prompt_tokens, said.completion_tokens, said.total_tokens)
+    if told == (into, out, into + out) and {type(count) for count in told} == {int}:
+        return reported  # nearly always
     totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
-    if all(_says(reported, key.encode(), value) for key, value in totals.items()):
-        return reported
     wanted = {key: b"%d" % value for key, value in totals.items()}
     start = reported.index(b"{")
     return json_edit.splice(
