@@ -159,6 +159,7 @@ class DeltaPiece(msgspec.Struct, gc=False):
 
 class _Typed(msgspec.Struct, gc=False):
     type: Any = None
+    id: Any = None
 
 
 _decode_piece = msgspec.json.Decoder(Piece).decode
@@ -237,16 +238,18 @@ def decode_deltas(data: bytes, prefix: bytes, kind: str) -> list[DeltaPiece] | N
 
 
 def decode_item(raw: msgspec.Raw) -> Item:
-    """Decode an item; one of a kind that nobody here knows is told by its type.
+    """Decode an item; one of a kind that nobody here knows is told by type and id.
 
     Raises:
         DecodeError: it has no type, or not the shape of it.
     """
     try:
-        kind = _decode_typed(raw).type
-        if not isinstance(kind, str):
+        typed = _decode_typed(raw)
+        if not isinstance(typed.type, str):
             raise DecodeError(FORMAT, None, "an output item has no type")
-        return _decode_item(raw) if kind in _KNOWN_ITEMS else Item(type=kind)
+        if typed.type in _KNOWN_ITEMS:
+            return _decode_item(raw)
+        return Item(type=typed.type, id=typed.id if isinstance(typed.id, str) else None)
     except _BROKEN:
         raise DecodeError(FORMAT, None, "an output item is not of its type's shape") from None
 

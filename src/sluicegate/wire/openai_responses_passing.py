@@ -383,8 +383,12 @@ class ResponsesStream:
         return self.out.pop()
 
     def failure(self, error: SluicegateError) -> bytes:
-        """Return the error in both known shapes, and `response.failed`; what is open stays so."""
-        return error_events(error, self._number if self.content else 0, self._envelope())
+        """Return the error in both known shapes, and `response.failed`; what is open stays so.
+
+        Start-up events that are still here never left, so their numbers are free.
+        """
+        left = self._number if self.content else self._number - len(self.out)
+        return error_events(error, left, self._envelope())
 
 
 def _brings_content(piece: Piece) -> bool:

@@ -96,8 +96,8 @@ class ItemRepair:
         self._open: dict[int, OpenItem] = {}
         """By the provider's index."""
         self._count = 0
-        self.done: list[msgspec.Raw] = []
-        """Items that have ended, as the client got them."""
+        self._done: dict[int, msgspec.Raw] = {}
+        """Items that have ended, as the client got them, by their index there."""
         self.put_right = False
 
     # ---- one event ------------------------------------------------------------------------------------------------
@@ -154,11 +154,12 @@ class ItemRepair:
         Clients take it for the answer, so it may leave out nothing that was streamed, nor name it otherwise.
         """
         told = [decode_item(raw).id for raw in output]
-        streamed = [decode_item(raw).id for raw in self.done]
-        if not self.done or told == streamed or len(told) > len(streamed):
+        items = [self._done[index] for index in sorted(self._done)]
+        streamed = [decode_item(raw).id for raw in items]
+        if not items or told == streamed or len(told) > len(streamed):
             return None
         self.put_right = True
-        return _encode(self.done)
+        return _encode(items)
 
     # ---- places ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class ItemRepair:
         return found
 
     def _was(self, id_: str) -> bool:
-        return any(decode_item(raw).id == id_ for raw in self.done)
+        return any(decode_item(raw).id == id_ for raw in self._done.values())
 
     # ---- items ----------------------------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ class ItemRepair:
         if item.status is None and opened.kind in (*_CALLS, "message"):
             wanted["status"] = b'"completed"'
         payload = self._with_item(payload, wanted)
-        self.done.append(msgspec.Raw(json_edit.changed(bytes(piece.item), wanted)))
+        self._done[opened.index] = msgspec.Raw(json_edit.changed(bytes(piece.item), wanted))
         return [*events, Event(piece.type, self._placed(payload, piece, opened), piece.sequence_number)]
 
     def _tell(self, members: Object, item: Item) -> list[Event]:
@@ -297,7 +298,7 @@ class ItemRepair:
         del self._open[-opened.index - 1]
         if item.type in (*_CALLS, "message") and item.status is None:
             members["status"] = msgspec.Raw(b'"completed"')
-        self.done.append(msgspec.Raw(_encode(members)))
+        self._done[opened.index] = msgspec.Raw(_encode(members))
         return [*self._close_others(opened), *unfold_item(opened.index, members)]
 
     def _owed_inside(self, opened: OpenItem, item: Item, members: Object) -> list[Event]:
@@ -343,7 +344,7 @@ class ItemRepair:
             members = self._gathered(item, status)
         if item.kind in (*_CALLS, "message") and "status" not in members:
             members["status"] = msgspec.Raw(b'"completed"')
-        self.done.append(msgspec.Raw(_encode(members)))
+        self._done[item.index] = msgspec.Raw(_encode(members))
         return [*events, event("response.output_item.done", output_index=item.index, item=members)]
 
     def _gathered(self, item: OpenItem, status: str) -> Object:
