@@ -15,7 +15,7 @@ from google.genai import types as genai_types
 from tests.conftest import KEY
 from tests.grid.scenes import Prompt
 from tests.grid.speaking import HEAR, Body, Heard, Told, reason_of, said, usage_of
-from tests.grid.turns import chat_message, messages_content
+from tests.grid.turns import joined
 
 Way = Literal["plain", "raw", "helper"]
 """Not streamed; iterating over a stream; the SDK's helper that puts an answer together."""
@@ -78,24 +78,13 @@ class Sdks:
             answer = heard("chat", final)
             assert "".join(deltas) == answer.text
             return answer
-        chunks = [dump(chunk) async for chunk in await chats.create(**body)]
-        *_, last_choice, last = chunks
-        choice = {
-            "message": chat_message(chunks),
-            "finish_reason": last_choice["choices"][0]["finish_reason"],
-        }
-        return heard("chat", {"object": "chat.completion", "choices": [choice], "usage": last["usage"]})
+        return heard("chat", joined("chat", [dump(chunk) async for chunk in await chats.create(**body)]))
 
     async def _completions(self, body: Body, way: Way) -> Heard:
         if way == "plain":
             return heard("completions", dump(await self._openai.completions.create(**body)))
-        chunks = [dump(chunk) async for chunk in await self._openai.completions.create(**body)]
-        *said, last = chunks
-        text = "".join(choice["text"] for chunk in said for choice in chunk["choices"])
-        choice = {"text": text, "finish_reason": said[-1]["choices"][0]["finish_reason"]}
-        return heard(
-            "completions", {"object": "text_completion", "choices": [choice], "usage": last["usage"]}
-        )
+        stream = await self._openai.completions.create(**body)
+        return heard("completions", joined("completions", [dump(chunk) async for chunk in stream]))
 
     async def _responses(self, body: Body, way: Way) -> Heard:
         responses = self._openai.responses
@@ -108,7 +97,7 @@ class Sdks:
             assert "".join(deltas) == answer.text
             return answer
         events = [dump(event) async for event in await responses.create(**body)]
-        return heard("responses", events[-1]["response"])
+        return heard("responses", joined("responses", events))
 
     async def _messages(self, body: Body, way: Way) -> Heard:
         messages = self._anthropic.messages
@@ -121,11 +110,7 @@ class Sdks:
             assert "".join(deltas) == answer.text
             return answer
         events = [dump(event) async for event in await messages.create(**body)]
-        start = events[0]["message"]
-        (delta,) = [event for event in events if event["type"] == "message_delta"]
-        whole = start | delta["delta"] | {"content": messages_content(events)}
-        counts = {name: count for name, count in delta["usage"].items() if count is not None}
-        return heard("messages", whole | {"usage": start["usage"] | counts})
+        return heard("messages", joined("messages", events))
 
     async def _gemini(self, model: str, body: Body, way: Way) -> Heard:
         config = genai_types.GenerateContentConfig.model_validate(
@@ -139,21 +124,15 @@ class Sdks:
             return heard("gemini", dump(answer))
         if way == "raw":
             stream = await models.generate_content_stream(model=model, contents=contents, config=config)
-            return heard("gemini", _joined([dump(chunk) async for chunk in stream]))
+            return heard("gemini", joined("gemini", [dump(chunk) async for chunk in stream]))
         chat = self._genai.aio.chats.create(model=model, config=config)
         parts = [genai_types.Part.model_validate(part) for part in contents[0]["parts"]]
         answer = heard(
-            "gemini", _joined([dump(chunk) async for chunk in await chat.send_message_stream(parts)])
+            "gemini", joined("gemini", [dump(chunk) async for chunk in await chat.send_message_stream(parts)])
         )
         history = chat.get_history(curated=True)
         assert {content.role for content in history} == {"user", "model"}, "the session dropped the turn"
         return answer
-
-
-def _joined(chunks: list[Body]) -> Body:
-    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
-    candidate = chunks[-1]["candidates"][0] | {"content": {"role": "model", "parts": parts}}
-    return {"candidates": [candidate], "usageMetadata": chunks[-1]["usageMetadata"]}
 
 
 def dump(model: Any) -> Body:

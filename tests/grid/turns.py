@@ -119,3 +119,30 @@ _SAY_BACK: dict[str, Callable[[Body, Any, Sequence[Result]], Body]] = {
     "messages": _messages,
     "gemini": _gemini,
 }
+
+
+def joined(format: str, events: list[Body]) -> Body:
+    """Return the plain answer that a stream's events amount to, as far as `speaking.HEAR` reads it."""
+    last = events[-1]
+    match format:
+        case "chat":
+            finish = events[-2]["choices"][0]["finish_reason"]
+            choice = {"message": chat_message(events), "finish_reason": finish}
+            return {"object": "chat.completion", "choices": [choice], "usage": last["usage"]}
+        case "completions":
+            text = "".join(choice["text"] for event in events for choice in event["choices"])
+            choice = {"text": text, "finish_reason": events[-2]["choices"][0]["finish_reason"]}
+            return {"object": "text_completion", "choices": [choice], "usage": last["usage"]}
+        case "responses":
+            response: Body = last["response"]
+            return response
+        case "messages":
+            start = events[0]["message"]
+            (delta,) = [event for event in events if event["type"] == "message_delta"]
+            counts = {name: count for name, count in delta["usage"].items() if count is not None}
+            told = {"content": messages_content(events), "usage": start["usage"] | counts}
+            return start | delta["delta"] | told  # type: ignore[no-any-return]
+        case _:
+            parts = [part for event in events for part in event["candidates"][0]["content"]["parts"]]
+            candidate = last["candidates"][0] | {"content": {"role": "model", "parts": parts}}
+            return {"candidates": [candidate], "usageMetadata": last["usageMetadata"]}

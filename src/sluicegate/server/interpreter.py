@@ -79,7 +79,7 @@ class Interpreter:
     def release(self) -> None:
         """Let the request's body go: there will be no other attempt."""
         self._body = b""
-        self.request.body = b""
+        self.request.release()
         self._decoded = None
 
     def target_format(self, provider: Provider) -> Format:

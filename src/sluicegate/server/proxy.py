@@ -485,6 +485,7 @@ class ServedRequest:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
         self._first_content = time.monotonic()
         self._exchange.release_body()
+        self._exchange.headers = []
         self._interpreter.release()
         if self._checkpoints:
             self.due_at = self._bench.deadlines.now + CHECKPOINT_S

@@ -288,6 +288,7 @@ class UpstreamConnection:
         self._to_end = not has_length and not self._head_only and status not in (204, 304)
         self._keep_alive = not self._head_only and parser.should_keep_alive()
         self._headed = True
+        self._headers = []  # the sink's now; a stream may stay open for long
         self._sink.head_received(status, headers)
         if self._head_only:
             self._complete = True

@@ -76,6 +76,12 @@ class AnthropicRequest:
             (self.value("system") or b"") + bytes(messages[0].content), digest_size=16
         ).digest()
 
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        self.body = b""
+        self._all_members = []
+        self._members = {}
+
     def value(self, key: str) -> bytes | None:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)

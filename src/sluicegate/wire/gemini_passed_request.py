@@ -86,6 +86,11 @@ class GeminiRequest:
         self.choices = config.integer("candidateCount", 1, MAX_CHOICES) or 1
         self.max_output_tokens = config.integer(_LIMIT, 1)
 
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        self.body = b""
+        self._members = []
+
     def upstream_body(
         self,
         model: str,

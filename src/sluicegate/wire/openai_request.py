@@ -51,6 +51,12 @@ class OpenAIRequest:
         self._all_members = read_members(body)
         self._members = {member.key: member for member in self._all_members}
 
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        self.body = b""
+        self._all_members = []
+        self._members = {}
+
     def value(self, key: str) -> bytes | None:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)

@@ -113,12 +113,12 @@ class _RequestWriter:
         if limit is None:
             return {}
         if limit < 1:
-            self._notes.reject("max_output_tokens", "an answer needs at least one token")
+            self._notes.reject("max_tokens", "an answer needs at least one token")
         if most is not None and limit > most:
-            self._notes.warn("max_output_tokens", f"cut to the model's {most}")
+            self._notes.warn("max_tokens", f"cut to the model's {most}")
             limit = most
         if limit < MIN_OUTPUT_TOKENS:
-            self._notes.warn("max_output_tokens", f"raised to the least that is taken, {MIN_OUTPUT_TOKENS}")
+            self._notes.warn("max_tokens", f"raised to the least that is taken, {MIN_OUTPUT_TOKENS}")
             limit = MIN_OUTPUT_TOKENS
         return {"max_output_tokens": limit}
 

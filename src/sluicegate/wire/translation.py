@@ -222,7 +222,6 @@ class PassedRequest(Protocol):
     """A client's request read by its edges, for a provider of the same format; also what admission reads of any."""
 
     body: bytes
-    """May be let go (set to b"") once content has come."""
     model: str
     stream: bool
     choices: int
@@ -244,6 +243,10 @@ class PassedRequest(Protocol):
     @property
     def messages_hash(self) -> bytes:
         """Hash of the first messages: requests of one conversation share it."""
+        ...
+
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
         ...
 
     def upstream_body(
