@@ -1,8 +1,10 @@
 """Answers of and for Responses across formats: decoded at any cut, encoded grammatically, usage exact both ways."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -176,14 +178,10 @@ def test_streamed_and_plain_answers_are_equal(answer: Answer) -> None:
 def test_any_bytes_are_events_or_an_error(noise: bytes, kept: int) -> None:
     events = by_event(fixture("text"))
     for raw in (noise, b"".join(events[:kept]) + noise, b"data: {" + noise + b"}\n\n"):
-        try:
+        with suppress(DecodeError):
             decoded([raw], "responses")
-        except DecodeError as error:
-            assert error.format in ("responses", "sse")
-        try:
+        with suppress(DecodeError):
             CODEC.decode_answer(raw, CAN)
-        except DecodeError:
-            pass
 
 
 @pytest.mark.parametrize(
@@ -205,9 +203,8 @@ def test_any_bytes_are_events_or_an_error(noise: bytes, kept: int) -> None:
 )
 def test_known_events_of_a_wrong_shape_are_errors(wrong: dict[str, Any]) -> None:
     raw = b"data: " + json.dumps(wrong).encode() + b"\n\n"
-    for source in ("responses",):
-        with pytest.raises(DecodeError):
-            decoded([raw], source)
+    with pytest.raises(DecodeError):
+        decoded([raw])
     assert run([raw], "responses", "responses").failure is not None
 
 
@@ -640,8 +637,6 @@ def test_names_and_namespaces_come_back_as_the_client_gave_them() -> None:
 
 def json_raw(value: object) -> Any:
     """Return a value as it stands in a request."""
-    import msgspec
-
     return msgspec.Raw(json.dumps(value, indent=1).encode())
 
 

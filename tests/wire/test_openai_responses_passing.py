@@ -1,6 +1,7 @@
 """Responses on the same format: bytes pass but for the contract's edits, and what SDKs stumble over is put right."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -246,11 +247,9 @@ def test_any_bytes_pass_or_are_an_error(noise: bytes, kept: int, repair: bool) -
     events = by_event(fixture("text"))
     for raw in (noise, b"".join(events[:kept]) + noise, b"data: {" + noise + b"}\n\n"):
         stream = CODEC.pass_stream(ASKED, PassOptions(count_text=len, repair=repair))
-        try:
+        with suppress(DecodeError):
             stream.feed(raw)
             stream.finish()
-        except DecodeError as error:
-            assert error.format in ("responses", "sse")
 
 
 # ---- repairs --------------------------------------------------------------------------------------------------------
