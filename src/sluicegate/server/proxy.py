@@ -353,7 +353,9 @@ class ServedRequest:
         try:
             lines = interpreter.upstream_lines(format, provider, body, self._exchange.headers)
             head = target.head(len(body), stream=request.stream, lines=lines)
-            ending = await relay.run(connection, head, body)
+            running = relay.run(connection, head, body)
+            del body, head, lines  # this frame lives as long as the stream
+            ending = await running
         finally:
             self._relay = None
         if ending == "complete" and not request.stream:

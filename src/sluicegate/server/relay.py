@@ -141,6 +141,7 @@ class Relay:
         self._deadlines.add(self)
         if not self.done.done():
             connection.send(head, body, self)
+            del head, body  # this frame lives as long as the stream
             if exchange.paused:
                 self._pause()
         try:

@@ -61,6 +61,33 @@ class _ChoiceState:
 class ChatStream:
     """One streamed chat completion between a provider and a client that both speak chat. See `StreamCodec`."""
 
+    __slots__ = (
+        "_choices",
+        "_count_text",
+        "_halves",
+        "_held",
+        "_identity",
+        "_keep_null_usage",
+        "_learned",
+        "_max_event_bytes",
+        "_put_right",
+        "_reader",
+        "_repair",
+        "_states",
+        "_usage_event",
+        "_usage_raw",
+        "_usual",
+        "_wanted",
+        "content",
+        "ended",
+        "error",
+        "finish_reason",
+        "finishing",
+        "out",
+        "upstream_id",
+        "usage",
+    )
+
     joins_usage = False
 
     def __init__(

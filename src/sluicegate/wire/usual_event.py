@@ -20,7 +20,7 @@ class UsualEvent:
     """The edges of an event, as it comes and as it leaves."""
 
     __slots__ = (
-        "_middle", "_out_head", "_out_middle", "_out_tail", "head", "parts", "tail", "text", "wire_head", "wire_tail"
+        "_middle", "_out_head", "_out_middle", "_out_tail", "_prefix_bytes", "parts", "text", "wire_head", "wire_tail"
     )  # fmt: skip
 
     def __init__(
@@ -38,15 +38,27 @@ class UsualEvent:
             parts: gathers the texts; None where nobody needs them.
             prefix: the framing before the payload, the event's name included where it has one.
         """
-        self.head, self._middle, self.tail = before
-        self.wire_head = prefix + self.head
-        self.wire_tail = self.tail + b"\n\n"
-        self._out_head = prefix + after[0]
+        # Every stream holds one of these: edges that are alike are kept once.
+        self._prefix_bytes = len(prefix)
+        self._middle = before[1]
+        self.wire_head = prefix + before[0]
+        self.wire_tail = before[2] + b"\n\n"
+        self._out_head = self.wire_head if after[0] == before[0] else prefix + after[0]
         self._out_middle = after[1]
-        self._out_tail = after[2] + b"\n\n"
+        self._out_tail = self.wire_tail if after[2] == before[2] else after[2] + b"\n\n"
         self.parts = parts
         self.text = ""
         """Of the last event that was rewritten."""
+
+    @property
+    def head(self) -> bytes:
+        """All of a payload up to its text."""
+        return self.wire_head[self._prefix_bytes :]
+
+    @property
+    def tail(self) -> bytes:
+        """All of a payload behind its text, or behind its padding."""
+        return self.wire_tail[:-2]
 
     def rewrite(self, data: bytes, head: bytes, tail: bytes) -> bytes | None:
         """Return an event of this shape as it leaves, framed, and keep its text; None for any other bytes.
