@@ -15,6 +15,7 @@ from sluicegate.billing.tokens import count_tokens
 from sluicegate.messages import Usage
 from tests.conftest import KEY
 from tests.fakes import Response, ask
+from tests.grammar.gemini import check_gemini_stream
 from tests.grid.asked import was_asked
 from tests.grid.conftest import Grid, model_of
 from tests.grid.scenes import (
@@ -178,6 +179,36 @@ async def test_failing(grid: Grid, client: str, provider: str, name: str, stream
     assert (told.message == PROVIDERS_WORDS) == (name in ("error-400", "error-429"))
     assert told.message
     assert row.status == ("rejected" if name == "error-400" else "upstream_error")
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [
+        (provider, name)
+        for provider in FORMATS
+        for name in ("text", "tools", "reasoning", "odd-cuts", "error-inside")
+        if refused("gemini", provider, SCENES[name].prompt) is None
+    ],
+)
+async def test_gemini_array(grid: Grid, provider: str, name: str) -> None:
+    """A Gemini stream without `alt=sse` is a JSON array that grows."""
+    scene = SCENES[name]
+    model = model_of(provider, name, True)
+    path = path_of("gemini", model, True).removesuffix("?alt=sse")
+    response = await ask(grid.gate.url, path, said("gemini", model, scene.prompt, True), key=KEY)
+    assert response.header("content-type") == "application/json"
+    end = "error" if scene.failure else "done"
+    parsed = check_gemini_stream(response.body, model=model, array=True, end=end)
+    row = grid.row(response.header("x-request-id"))
+    if scene.failure:
+        assert parsed.error is not None
+        assert parsed.error["code"] == wording("gemini", scene.failure)[0]
+        return
+    expected = truth("gemini", provider, scene.answer)
+    assert (parsed.text, parsed.reasoning) == (expected.text, expected.reasoning)
+    assert [call.name for call in parsed.tool_calls] == [name for name, _ in expected.calls]
+    assert parsed.usage is not None
+    assert parsed.usage["cost_nano_usd"] == row.cost_nano_usd == cost_of(expected.usage)
 
 
 def check_produced(heard: Heard, row: UsageRow, scene: Scene) -> None:
