@@ -12,6 +12,10 @@ from sluicegate.simulator import Received
 Body = dict[str, Any]
 
 
+ERROR = "[tool error] "
+"""Stands before the text of a result that is an error, as the formats without a word for it say it."""
+
+
 class Turn(NamedTuple):
     """One thing that stands in a conversation."""
 
@@ -110,7 +114,12 @@ def _responses(body: Body) -> WasAsked:
             value = f"{item['name']} {_arguments(item['arguments'])}"
             turns.append(Turn("assistant", "call", value, item["call_id"]))
         elif type_ == "function_call_output":
-            turns.append(Turn("tool", "result", _text_of(item["output"], "input_text"), item["call_id"]))
+            output = item["output"]
+            turns.append(Turn("tool", "result", _text_of(output, "input_text"), item["call_id"]))
+            for part in output if isinstance(output, list) else ():
+                if part["type"] == "input_image":
+                    image = part["image_url"].removeprefix("data:image/png;base64,")
+                    turns.append(Turn("tool", "image", image))
         else:
             assert type_ == "reasoning", type_
             if item["summary"]:
@@ -138,7 +147,12 @@ def _messages(body: Body) -> WasAsked:
                     value = f"{block['name']} {_arguments(block['input'])}"
                     turns.append(Turn(role, "call", value, block["id"]))
                 case "tool_result":
-                    turns.append(Turn("tool", "result", _text_of(block["content"]), block["tool_use_id"]))
+                    content = block.get("content")
+                    prefix = ERROR if block.get("is_error") else ""
+                    turns.append(Turn("tool", "result", prefix + _text_of(content), block["tool_use_id"]))
+                    for part in content if isinstance(content, list) else ():
+                        if part["type"] == "image":
+                            turns.append(Turn("tool", "image", part["source"]["data"]))
                 case "thinking":
                     turns.append(Turn(role, "thought", block["thinking"]))
                     turns.append(Turn(role, "opaque", block["signature"]))
@@ -171,12 +185,15 @@ def _gemini(body: Body) -> WasAsked:
                 result = part["functionResponse"]
                 assert result["name"], "a result without its function's name"
                 response = result["response"]
-                value = (
-                    response["output"]
-                    if set(response) == {"output"}
-                    else json.dumps(response, sort_keys=True)
-                )
+                if set(response) == {"output"}:
+                    value = response["output"]
+                elif set(response) == {"error"}:
+                    value = ERROR + response["error"]
+                else:
+                    value = json.dumps(response, sort_keys=True)
                 turns.append(Turn("tool", "result", value, result.get("id", "")))
+                for inner in result.get("parts", ()):
+                    turns.append(Turn("tool", "image", inner["inlineData"]["data"]))
             elif "inlineData" in part:
                 data = part["inlineData"]["data"].translate(_STANDARD)
                 turns.append(Turn(role, "image", data))

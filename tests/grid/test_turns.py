@@ -11,8 +11,8 @@ from tests.conftest import KEY
 from tests.fakes import ask
 from tests.grid.asked import WasAsked, was_asked
 from tests.grid.conftest import Grid, model_of
-from tests.grid.scenes import CALLS, QUESTION, SCENES, SIGNATURE
-from tests.grid.speaking import heard_plain, heard_stream, path_of, said, stream_events
+from tests.grid.scenes import CALLS, PNG, QUESTION, SCENES, SIGNATURE
+from tests.grid.speaking import Body, heard_plain, heard_stream, path_of, said, stream_events
 from tests.grid.turns import Result, said_back
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,6 +38,111 @@ async def test_tool_turn(grid: Grid, client: str, provider: str, stream: bool) -
     second = await ask(grid.gate.url, path, said_back(client, body, answer, results), key=KEY)
     assert second.status == 200, second.body
     check_second_turn(was_asked(grid.asked), provider)
+
+
+HISTORIES: dict[str, Body] = {
+    "responses": {
+        "input": [
+            {"role": "user", "content": QUESTION},
+            *(
+                {"type": "function_call", "call_id": f"call_{place}", "name": name, "arguments": "{}"}
+                for place, name in enumerate(("get_level", "get_time"))
+            ),
+            {"type": "function_call_output", "call_id": "call_0", "output": "[tool error] no such river"},
+            {
+                "type": "function_call_output",
+                "call_id": "call_1",
+                "output": [
+                    {"type": "input_text", "text": "12:00"},
+                    {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
+                ],
+            },
+        ]
+    },
+    "messages": {
+        "messages": [
+            {"role": "user", "content": QUESTION},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": f"call_{place}", "name": name, "input": {}}
+                    for place, name in enumerate(("get_level", "get_time"))
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "call_0",
+                        "content": "no such river",
+                        "is_error": True,
+                    },
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "call_1",
+                        "content": [
+                            {"type": "text", "text": "12:00"},
+                            {
+                                "type": "image",
+                                "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+                            },
+                        ],
+                    },
+                ],
+            },
+        ]
+    },
+    "gemini": {
+        "contents": [
+            {"role": "user", "parts": [{"text": QUESTION}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"functionCall": {"id": f"call_{place}", "name": name, "args": {}}}
+                    for place, name in enumerate(("get_level", "get_time"))
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {
+                        "functionResponse": {
+                            "id": "call_0",
+                            "name": "get_level",
+                            "response": {"error": "no such river"},
+                        }
+                    },
+                    {
+                        "functionResponse": {
+                            "id": "call_1",
+                            "name": "get_time",
+                            "response": {"output": "12:00"},
+                            "parts": [{"inlineData": {"mimeType": "image/png", "data": PNG}}],
+                        }
+                    },
+                ],
+            },
+        ]
+    },
+}
+"""Formats whose results may be errors or hold pictures: one of each."""
+
+
+@pytest.mark.parametrize("provider", WITH_TOOLS)
+@pytest.mark.parametrize("client", HISTORIES)
+async def test_an_error_and_a_picture_as_results(grid: Grid, client: str, provider: str) -> None:
+    model = model_of(provider, "tools", False)
+    body = said(client, model, SCENES["tools"].prompt, False) | HISTORIES[client]
+    response = await ask(grid.gate.url, path_of(client, model, False), body, key=KEY)
+    assert response.status == 200, response.body
+    asked = was_asked(grid.asked)
+    failed, fine = asked.of("result")
+    assert (failed.id, failed.value) == ("call_0", "[tool error] no such river")
+    assert (fine.id, fine.value.split("\n")[0]) == ("call_1", "12:00")
+    assert [turn.value for turn in asked.of("image")] == [PNG]
+    places = [turn.kind for turn in asked.turns]
+    assert places.index("image") > places.index("result", places.index("result") + 1)
 
 
 def check_second_turn(asked: WasAsked, provider: str) -> None:
