@@ -228,6 +228,61 @@ def test_bursts_and_single_events_are_told_and_counted_alike() -> None:
             assert not ran.codec.repaired
 
 
+VENDOR = (
+    b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":%d,'
+    b'"item_id":"msg_1","output_index":0,"content_index":0,"delta":"%b","logprobs":[],"obfuscation":"%b"}\n\n'
+)
+OTHER = (
+    b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta",'
+    b'"item_id":"msg_1","output_index":0,"content_index":0,"delta":"%b","100%%":1,"sequence_number":%d}\n\n'
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_read_of_deltas_means_the_same_as_its_events_one_by_one(data: st.DataObject) -> None:
+    script = Script().add("output_item.added", output_index=0, item=message(status="in_progress"))
+    begun = script.add(
+        "content_part.added",
+        item_id="msg_1",
+        output_index=0,
+        content_index=0,
+        part={"type": "output_text", "text": "", "annotations": []},
+    ).cut()
+    texts = st.sampled_from([b"a", b"", b"\\n", b"\\u00e9", "é".encode(), b'\\"', b"\\\\", b"%d", b'","x":"'])
+    vendor = data.draw(st.booleans())
+    deltas = []
+    for place, text in enumerate(data.draw(st.lists(texts, min_size=4, max_size=9))):
+        number = place + 4 + data.draw(st.sampled_from([0] * 9 + [1]))
+        deltas.append(VENDOR % (number, text, b"x" * place) if vendor else OTHER % (text, number))
+    raw = bytearray(b"".join(deltas))
+    for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
+        raw[place : place + 1] = data.draw(
+            st.sampled_from([b"", b'"', b"\n", b"\r", b"\\", b"7", b"\xff", b"}"])
+        )
+    whole = bytes(raw)
+    head = max(1, data.draw(st.integers(0, len(deltas))))
+    first = sum(len(delta) for delta in deltas[:head])
+
+    def outcome(pieces: list[bytes]) -> tuple[bytes, str] | None:
+        counted: list[str] = []
+        stream = CODEC.pass_stream(ASKED, PassOptions(count_text=counted.append))
+        out: list[bytes] = []
+        try:
+            for piece in pieces:
+                stream.feed(piece)
+                out += stream.out
+                stream.out.clear()
+        except DecodeError:
+            return None
+        return b"".join(out), "".join(counted)
+
+    expected_outcome = outcome([begun, *(bytes([byte]) for byte in whole)])
+    assert outcome([begun, whole[:first], whole[first:]]) == expected_outcome
+    assert outcome([begun, *by_event(whole)]) == expected_outcome
+    assert outcome([begun + whole]) == expected_outcome
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.booleans())
 def test_any_answer_passes_at_any_cut(answer: Answer, repair: bool) -> None:

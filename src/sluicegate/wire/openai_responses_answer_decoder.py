@@ -32,6 +32,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire.envelope import open_envelope
 from sluicegate.wire.openai_events import DONE, PayloadReader
+from sluicegate.wire.openai_responses_delta import UsualDelta, learn
 from sluicegate.wire.openai_responses_event import (
     ARGUMENTS,
     ENDS,
@@ -43,7 +44,6 @@ from sluicegate.wire.openai_responses_event import (
     Piece,
     Response,
     TextFamily,
-    decode_deltas,
     decode_item,
     decode_part,
     decode_piece,
@@ -95,27 +95,6 @@ class _OpenItem:
         self.done = False
 
 
-class _UsualDelta:
-    """What the next event looks like where it goes on with the same text."""
-
-    __slots__ = ("kind", "output_index", "part", "place", "prefix", "tell")
-
-    def __init__(
-        self,
-        kind: str,
-        output_index: int,
-        place: _Place,
-        part: _OpenPart,
-        tell: type[TextDelta] | type[ReasoningDelta] | type[RefusalDelta],
-    ) -> None:
-        self.kind = kind
-        self.prefix = b"event: %b\ndata: {" % kind.encode()
-        self.output_index = output_index
-        self.place = place
-        self.part = part
-        self.tell = tell
-
-
 class ResponsesStreamDecoder:
     """Reads one provider's stream. See `StreamDecoder`."""
 
@@ -144,7 +123,9 @@ class ResponsesStreamDecoder:
         self._broken: DecodeError | None = None
         """Found behind events that were good; told once they have been taken."""
         self._events: list[StreamEvent] = []
-        self._usual: _UsualDelta | None = None
+        self._usual: UsualDelta | None = None
+        self._usual_part: _OpenPart | None = None
+        self._usual_tells: type[TextDelta] | type[ReasoningDelta] | type[RefusalDelta] = TextDelta
 
     @property
     def repaired(self) -> bool:
@@ -164,9 +145,9 @@ class ResponsesStreamDecoder:
         usual = self._usual
         if usual is not None and self._reader.clean:
             # The usual read: more of the same text.
-            text = self._usual_text(usual, data)
+            text = usual.text(data)
             if text is not None:
-                return [usual.tell(text)]
+                return [self._usual_event(text)]
         events: list[StreamEvent] = []
         self._events = events
         try:
@@ -199,22 +180,14 @@ class ResponsesStreamDecoder:
             raise DecodeError(FORMAT, None, "the stream ended without its terminal event")
         return events
 
-    def _usual_text(self, usual: _UsualDelta, data: bytes) -> str | None:
-        """Return the text of a read that only goes on with the same part; None for any other."""
-        deltas = decode_deltas(data, usual.prefix, usual.kind)
-        if deltas is None:
-            return None
-        key, index = usual.place
-        for delta in deltas:
-            place = delta.content_index if key == "content_index" else delta.summary_index
-            if delta.output_index != usual.output_index or place != index or delta.logprobs:
-                return None
-        text = deltas[0].delta if len(deltas) == 1 else "".join([delta.delta for delta in deltas])
+    def _usual_event(self, text: str) -> StreamEvent:
         self._count_text(text)
-        usual.part.chars += len(text)
-        if usual.tell is TextDelta:
+        assert self._usual_part is not None, "it is set with the usual event"
+        self._usual_part.chars += len(text)
+        tells = self._usual_tells
+        if tells is TextDelta:
             self._text_chars += len(text)
-        return text
+        return tells(text)
 
     # ---- one event ------------------------------------------------------------------------------------------------
 
@@ -230,7 +203,7 @@ class ResponsesStreamDecoder:
         kind = piece.type
         family, _, last = kind.rpartition(".")
         if family in TEXTS:
-            self._take_text(kind, TEXTS[family], last, piece)
+            self._take_text(payload, TEXTS[family], last, piece)
         elif family in ARGUMENTS:
             self._take_arguments(*ARGUMENTS[family], last, piece)
         elif kind == "response.output_item.added":
@@ -307,7 +280,7 @@ class ResponsesStreamDecoder:
 
     # ---- texts ----------------------------------------------------------------------------------------------------
 
-    def _take_text(self, kind: str, family: TextFamily, last: str, piece: Piece) -> None:
+    def _take_text(self, payload: bytes, family: TextFamily, last: str, piece: Piece) -> None:
         item = self._item_of(piece, family.item)
         index = piece.content_index if family.place == "content_index" else piece.summary_index
         place = (family.place, index or 0)
@@ -318,10 +291,10 @@ class ResponsesStreamDecoder:
                 self._add_text(family, part, text or "", piece.logprobs)
             return
         self._add_text(family, part, piece.delta or "", piece.logprobs)
-        if part.chars and piece.output_index is not None and not piece.logprobs:
-            usual = self._usual
-            if usual is None or usual.part is not part:
-                self._usual = _UsualDelta(kind, piece.output_index, place, part, _TELLS[family.part])
+        if not piece.logprobs and part.chars > len(piece.delta or ""):
+            # It goes on with a text: so, most likely, does the next.
+            self._usual = learn(payload, piece.type)
+            self._usual_part, self._usual_tells = part, _TELLS[family.part]
         else:
             self._usual = None
 

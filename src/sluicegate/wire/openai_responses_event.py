@@ -143,20 +143,6 @@ class Piece(msgspec.Struct, gc=False):
     error: msgspec.Raw = NULL
 
 
-class DeltaPiece(msgspec.Struct, gc=False):
-    """A delta event of a text that goes on: as much of it as has to be looked at."""
-
-    type: str
-    output_index: int
-    delta: str
-    content_index: int | None = None
-    summary_index: int | None = None
-    item_id: str | None = None
-    sequence_number: int | None = None
-    logprobs: list[msgspec.Raw] | None = None
-    error: msgspec.Raw | None = None
-
-
 class _Typed(msgspec.Struct, gc=False):
     type: Any = None
     id: Any = None
@@ -164,7 +150,6 @@ class _Typed(msgspec.Struct, gc=False):
 
 _decode_piece = msgspec.json.Decoder(Piece).decode
 _decode_typed = msgspec.json.Decoder(_Typed).decode
-_decode_delta = msgspec.json.Decoder(DeltaPiece).decode
 _decode_item = msgspec.json.Decoder(Item).decode
 _decode_part = msgspec.json.Decoder(Part).decode
 _decode_response = msgspec.json.Decoder(Response).decode
@@ -211,30 +196,6 @@ def decode_piece(payload: bytes) -> Piece:
     if kind in KNOWN_EVENTS:
         raise DecodeError(FORMAT, None, "an event is not of its type's shape")
     return Piece(type=kind if isinstance(kind, str) else "")
-
-
-def decode_deltas(data: bytes, prefix: bytes, kind: str) -> list[DeltaPiece] | None:
-    """Decode a read that holds nothing but whole delta events of one type, in the narrow form; None for any other.
-
-    Args:
-        prefix: the framing before the payload of such an event, its opening brace included.
-        kind: the event's type.
-    """
-    if not data.startswith(prefix) or data[-3:] != b"}\n\n" or b"\r" in data:
-        return None
-    payloads = data[len(prefix) - 1 : -2].split(b"\n\n" + prefix[:-1])
-    if data.count(b"\n") != 3 * len(payloads):
-        return None
-    try:
-        if not data.isascii():
-            data.decode()
-        deltas = [_decode_delta(payload) for payload in payloads]
-    except _BROKEN:
-        return None
-    for delta in deltas:
-        if delta.type != kind or delta.error is not None:
-            return None
-    return deltas
 
 
 def decode_item(raw: msgspec.Raw) -> Item:

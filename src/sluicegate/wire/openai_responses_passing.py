@@ -13,6 +13,7 @@ from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.openai_events import DONE, PayloadReader
+from sluicegate.wire.openai_responses_delta import UsualDelta, learn
 from sluicegate.wire.openai_responses_envelope import Envelope
 from sluicegate.wire.openai_responses_errors import error_events
 from sluicegate.wire.openai_responses_event import (
@@ -23,9 +24,7 @@ from sluicegate.wire.openai_responses_event import (
     STARTS,
     TEXTS,
     Piece,
-    Place,
     Response,
-    decode_deltas,
     decode_item,
     decode_part,
     decode_piece,
@@ -41,26 +40,9 @@ from sluicegate.wire.openai_responses_usage import read_usage, settled_usage
 from sluicegate.wire.sse import frame_named
 from sluicegate.wire.translation import Asked, PassOptions
 
-_DELTAS: dict[str, Place | None] = {f"{name}.delta": family.place for name, family in TEXTS.items()}
-_DELTAS |= {f"{name}.delta": None for name in ARGUMENTS}
+_DELTAS = frozenset(f"{name}.delta" for name in (*TEXTS, *ARGUMENTS))
 _HOLDERS = frozenset({"message", "reasoning"})
 """Items that hold nothing yet when they are announced."""
-
-
-class _UsualDelta:
-    """What the next event looks like where it goes on with the same text."""
-
-    __slots__ = ("index", "item_id", "kind", "output_index", "place", "prefix", "texts")
-
-    def __init__(self, piece: Piece, index: int | None, texts: list[str] | None) -> None:
-        self.kind = piece.type
-        self.prefix = b"event: %b\ndata: {" % piece.type.encode()
-        self.output_index = piece.output_index
-        self.item_id = piece.item_id
-        self.place = _DELTAS[piece.type]
-        self.index = index
-        self.texts = texts
-        """Gathers the part's text where somebody needs it."""
 
 
 class ResponsesStream:
@@ -94,7 +76,9 @@ class ResponsesStream:
         self._last: Event | None = None
         """The terminal event."""
         self._last_response = Response()
-        self._usual: _UsualDelta | None = None
+        self._usual: UsualDelta | None = None
+        self._usual_texts: list[str] | None = None
+        """Gathers the part's text where somebody needs it."""
 
     @property
     def held(self) -> bool:
@@ -115,10 +99,17 @@ class ResponsesStream:
             DecodeError: an event breaks the format, or is too long.
         """
         usual = self._usual
-        # The usual read: more of the same text.
-        if usual is not None and self._reader.clean and self._passes(usual, data):
-            self.out.append(data)
-            return
+        if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
+            # The usual read: more of the same text.
+            text = usual.text(data)
+            if text is not None:
+                self._count_text(text)
+                if self._usual_texts is not None:
+                    self._usual_texts.append(text)
+                assert usual.number is not None, "others are not learned"
+                self._number = usual.number
+                self.out.append(data)
+                return
         if self.ended or self.error is not None:
             return
         for payload in self._reader.feed(data):
@@ -152,31 +143,6 @@ class ResponsesStream:
             return
         for told in unfold(answer.body):
             self._take(told.payload)
-
-    def _passes(self, usual: _UsualDelta, data: bytes) -> bool:
-        """Whether a read only goes on with the same text, and nothing in it has to be edited."""
-        if len(data) > self._max_event_bytes:
-            return False
-        deltas = decode_deltas(data, usual.prefix, usual.kind)
-        if deltas is None:
-            return False
-        number = self._number
-        for delta in deltas:
-            place = delta.content_index if usual.place == "content_index" else delta.summary_index
-            if (
-                delta.sequence_number != number
-                or delta.output_index != usual.output_index
-                or (place != usual.index and usual.place is not None)
-                or delta.item_id != usual.item_id
-            ):
-                return False
-            number += 1
-        self._number = number
-        text = deltas[0].delta if len(deltas) == 1 else "".join([delta.delta for delta in deltas])
-        self._count_text(text)
-        if usual.texts is not None:
-            usual.texts.append(text)
-        return True
 
     # ---- one event ------------------------------------------------------------------------------------------------
 
@@ -303,29 +269,19 @@ class ResponsesStream:
         for told in events:
             self._put(told)
         if kind in _DELTAS and len(events) == 1 and events[0].payload is payload:
-            self._learn(piece)
+            self._learn(payload, piece)
         else:
             self._usual = None
 
-    def _learn(self, piece: Piece) -> None:
+    def _learn(self, payload: bytes, piece: Piece) -> None:
         """Remember what has just passed as it was: more of it needs no more than a look."""
-        texts = None
+        self._usual = None
         if self._items is not None:
-            texts = self._items.texts_of(piece)
-            if texts is None:
-                self._usual = None
+            self._usual_texts = self._items.texts_of(piece)
+            if self._usual_texts is None:
                 return
-        place = _DELTAS[piece.type]
-        index = piece.content_index if place == "content_index" else piece.summary_index
-        usual = self._usual
-        if (
-            usual is None
-            or usual.kind != piece.type
-            or usual.output_index != piece.output_index
-            or usual.index != index
-            or usual.texts is not texts
-        ):
-            self._usual = _UsualDelta(piece, index, texts)
+        if piece.sequence_number is not None and piece.sequence_number + 1 == self._number:
+            self._usual = learn(payload, piece.type)
 
     def _count(self, text: str) -> None:
         self._counted = True
