@@ -38,6 +38,20 @@ CALLS = (
     ToolCall(name="get_time", arguments=('{"zone": "UTC', '+1"}'), id="call_second"),
 )
 """Two at once."""
+ODD_CALLS = (
+    ToolCall(
+        name="get_level",
+        arguments=(
+            '{"river":"\\u00fc\\ud83c',
+            '\\udf0a\\n","n":123456789012345678',
+            '90123,"f":2.50,"e":1E-7,',
+            '"a":[null,true,{}],"":-0.0}',
+        ),
+        id="call_odd",
+    ),
+    ToolCall(name="get_time", arguments=("{}",), id="call_empty"),
+)
+"""Numbers beyond any machine word, escapes cut in two, and no arguments at all."""
 SIGNATURE = "c2lnbmVkLWJ5LXRoZS1zaW11bGF0b3I="
 
 
@@ -89,6 +103,9 @@ SCENES = {
     ),
     "calls-alone": Scene(
         Answer(tool_calls=CALLS, finish="tool_calls", input_tokens=90), Prompt(tools=(LEVEL, CLOCK))
+    ),
+    "odd-calls": Scene(
+        Answer(tool_calls=ODD_CALLS, finish="tool_calls", input_tokens=90), Prompt(tools=(LEVEL, CLOCK))
     ),
     "reasoning": Scene(
         Answer(reasoning=("Rivers", " run", " down."), signature=SIGNATURE, text=TEXT, input_tokens=40),

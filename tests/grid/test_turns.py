@@ -18,7 +18,7 @@ from tests.grid.turns import Result, said_back
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCENE = "thought-calls"
-RESULTS = ('high "tide"', '{"time": "12:00", "steps": [1, 2.50]}')
+RESULTS = ('high "tide"', '{"time": "12:00", "steps": [1, 2.50, 12345678901234567890123]}')
 WITH_TOOLS = ("chat", "responses", "messages", "gemini")
 SIGNED = ("responses", "messages", "gemini")
 """Formats in which the provider signs its thoughts."""
@@ -143,6 +143,28 @@ async def test_an_error_and_a_picture_as_results(grid: Grid, client: str, provid
     assert [turn.value for turn in asked.of("image")] == [PNG]
     places = [turn.kind for turn in asked.turns]
     assert places.index("image") > places.index("result", places.index("result") + 1)
+
+
+@pytest.mark.parametrize("provider", WITH_TOOLS)
+async def test_a_client_that_drops_what_it_does_not_know(grid: Grid, provider: str) -> None:
+    """Chat clients usually do: the turn goes on without the state, and says so."""
+    model = model_of(provider, SCENE, False)
+    path = path_of("chat", model, False)
+    body = said("chat", model, SCENES[SCENE].prompt, False)
+    first = await ask(grid.gate.url, path, body, key=KEY)
+    answer = first.json()
+    message = answer["choices"][0]["message"]
+    answer["choices"][0]["message"] = {name: message[name] for name in ("role", "content", "tool_calls")}
+    calls = heard_plain("chat", first, model).calls
+    results = [Result(call, text) for call, text in zip(calls, RESULTS, strict=True)]
+    second = await ask(grid.gate.url, path, said_back("chat", body, answer, results), key=KEY)
+    assert second.status == 200, second.body
+    asked = was_asked(grid.asked)
+    assert [turn.id for turn in asked.of("result")] == ["call_first", "call_second"]
+    assert not asked.of("thought")
+    if provider == "messages":  # which takes no calls without their thoughts while it thinks
+        assert not asked.thinks
+        assert "reasoning_effort" in (second.header("x-sluicegate-dropped") or "")
 
 
 def check_second_turn(asked: WasAsked, provider: str) -> None:
