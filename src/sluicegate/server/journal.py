@@ -20,6 +20,7 @@ import secrets
 import struct
 import time
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -110,18 +111,11 @@ def boot_id() -> str:
         return ""
 
 
-class _Pending:
-    """The frames of one open reservation, as a new segment's head repeats them."""
+class _Place(NamedTuple):
+    """Where a frame stands in the segment at hand; a new segment's head repeats it from there."""
 
-    __slots__ = ("checkpoint", "extended", "reserved")
-
-    def __init__(self, reserved: bytes) -> None:
-        self.reserved = reserved
-        self.extended = b""
-        self.checkpoint = b""
-
-    def frames(self) -> bytes:
-        return self.reserved + self.extended + self.checkpoint
+    start: int
+    size: int
 
 
 class JournalWriter:
@@ -151,7 +145,11 @@ class JournalWriter:
         self._segment_bytes = segment_bytes
         self._encode_into = msgspec.msgpack.Encoder().encode_into
         self._buffer = bytearray(2048)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _Place] = {}
+        """The open reservations."""
+        self._extended: dict[str, list[_Place]] = {}
+        self._checkpoints: dict[str, _Place] = {}
+        """What few of them have: extensions, and the last checkpoint."""
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="journal-fsync")
         self._dirty = False
         self._flushing = False
@@ -201,15 +199,16 @@ class JournalWriter:
         self._write(buffer, size)
         if kind is Settled:
             self._pending.pop(record.request_id, None)
+            self._extended.pop(record.request_id, None)
+            self._checkpoints.pop(record.request_id, None)
         elif kind is Reserved:
-            self._pending[record.request_id] = _Pending(bytes(buffer))
-        elif kind is Checkpoint or kind is Extended:
-            pending = self._pending.get(record.request_id)
-            if pending is not None:
-                if kind is Checkpoint:
-                    pending.checkpoint = bytes(buffer)
-                else:
-                    pending.extended += buffer
+            self._pending[record.request_id] = _Place(self._end - size, size)
+        elif record.request_id in self._pending:
+            place = _Place(self._end - size, size)
+            if kind is Checkpoint:
+                self._checkpoints[record.request_id] = place
+            elif kind is Extended:
+                self._extended.setdefault(record.request_id, []).append(place)
         if not self._dirty:
             self._dirty = True
             self._schedule_flush()
@@ -294,9 +293,11 @@ class JournalWriter:
 
     # Segments
 
-    def _begin_segment(self, name: SegmentName) -> tuple[int, int, int, bool]:
-        """Make a segment whose head repeats what is open, and give it its name only when it is whole and
-        locked.
+    def _begin_segment(self, name: SegmentName, open_frames: bytes = b"") -> tuple[int, int, int, bool]:
+        """Make a segment, and give it its name only when it is whole and locked.
+
+        Args:
+            open_frames: what is open, repeated at its head.
         """
         header = Header(
             pid=name.pid,
@@ -306,7 +307,7 @@ class JournalWriter:
             created_at=time.time(),
         )
         head = MAGIC + frame(name.marker, msgspec.msgpack.encode(header))
-        head += b"".join(pending.frames() for pending in self._pending.values())
+        head += open_frames
         path = self._folder / str(name)
         making = path.with_suffix(".tmp")
         fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -326,7 +327,8 @@ class JournalWriter:
     def _rotate(self) -> None:
         name = self._name._replace(number=self._name.number + 1)
         try:
-            fd, end, allocated, keeps_space = self._begin_segment(name)
+            frames = {place: os.pread(self._fd, place.size, place.start) for place in self._open_places()}
+            fd, end, allocated, keeps_space = self._begin_segment(name, b"".join(frames.values()))
         except OSError as error:
             log(JOURNAL_FAILED, journal=self._name, doing="rotating", error=error.strerror)
             self._rotate_at = self._end + STEP_BYTES
@@ -339,6 +341,24 @@ class JournalWriter:
         self._fd, self._end, self._allocated, self._keeps_space = fd, end, allocated, keeps_space
         self._name = name
         self._rotate_at = max(self._segment_bytes, 2 * end)
+        at = end - sum(place.size for place in frames)
+        moved: dict[_Place, _Place] = {}
+        for place in frames:
+            moved[place] = _Place(at, place.size)
+            at += place.size
+        self._pending = {id_: moved[place] for id_, place in self._pending.items()}
+        self._checkpoints = {id_: moved[place] for id_, place in self._checkpoints.items()}
+        for places in self._extended.values():
+            places[:] = [moved[place] for place in places]
+
+    def _open_places(self) -> Iterator[_Place]:
+        """Yield the frames of all open reservations, each request's in the order in which they are to be replayed."""
+        for id_, place in self._pending.items():
+            yield place
+            yield from self._extended.get(id_, ())
+            checkpoint = self._checkpoints.get(id_)
+            if checkpoint is not None:
+                yield checkpoint
 
     # The disk
 
