@@ -1,0 +1,104 @@
+"""Stop sequences for providers that know none: the answer is cut where one would have ended it.
+
+Text that may be the beginning of a stop sequence waits for what follows. What the provider goes on to write is not read
+any more: whoever drives the codec closes the request once it has ended, and counts what was produced. Source:
+translation matrix, section 14; case B101.
+"""
+
+from collections.abc import Sequence
+
+from sluicegate.messages import End, Finish, Start, StreamEvent, TextDelta, UsageReport
+from sluicegate.wire.translation import StreamDecoder
+
+
+class StopCutter:
+    """Reads one provider's stream through another decoder, up to the first stop sequence. See `StreamDecoder`."""
+
+    def __init__(self, decoder: StreamDecoder, stop: Sequence[str]) -> None:
+        """Start an answer.
+
+        Args:
+            stop: the sequences, none of them empty.
+        """
+        self._decoder = decoder
+        self._cut = _Cut(stop)
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the answer."""
+        return self._decoder.upstream_id
+
+    @property
+    def repaired(self) -> bool:
+        """Whether something had to be put right."""
+        return self._decoder.repaired
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """Take the next bytes. Raises DecodeError."""
+        return [] if self._cut.made else self._cut.take(self._decoder.feed(data))
+
+    def finish(self) -> list[StreamEvent]:
+        """Take the end of the body. Raises DecodeError where the answer was cut by anybody else."""
+        return [] if self._cut.made else self._cut.take(self._decoder.finish())
+
+
+def cut_answer(events: list[StreamEvent], stop: Sequence[str]) -> list[StreamEvent]:
+    """Return a plain answer's events up to the first stop sequence; its usage is that of the whole, as it was produced.
+
+    Args:
+        events: of one choice.
+    """
+    cut = _Cut(stop)
+    told = cut.take(events)
+    if cut.made:
+        reports: list[StreamEvent] = [event for event in events if isinstance(event, UsageReport)]
+        told[-2:-2] = [report for report in reports if report not in told]
+    return told
+
+
+class _Cut:
+    """The text of one answer, watched for stop sequences."""
+
+    __slots__ = ("_held", "_stop", "made")
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = stop
+        self._held = ""
+        """Text that may be the beginning of a stop sequence."""
+        self.made = False
+
+    def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Return what may be told; once cut, the last events are Finish and End."""
+        told: list[StreamEvent] = []
+        for event in events:
+            if isinstance(event, TextDelta):
+                told += self._text(event.text)
+                if self.made:
+                    return told
+            else:
+                if self._held and not isinstance(event, UsageReport | Start):
+                    told.append(TextDelta(self._held))
+                    self._held = ""
+                told.append(event)
+        return told
+
+    def _text(self, text: str) -> list[StreamEvent]:
+        text = self._held + text
+        matches = [(place, sequence) for sequence in self._stop if (place := text.find(sequence)) >= 0]
+        if matches:
+            place, sequence = min(matches, key=lambda match: match[0])
+            self.made = True
+            ends: list[StreamEvent] = [Finish("stop_sequence", stop_sequence=sequence), End()]
+            return [TextDelta(text[:place]), *ends] if place else ends
+        kept = len(text) - self._waiting(text)
+        self._held = text[kept:]
+        return [TextDelta(text[:kept])] if kept else []
+
+    def _waiting(self, text: str) -> int:
+        """Return how many characters at the end may be the beginning of a stop sequence."""
+        longest = max(map(len, self._stop)) - 1
+        for length in range(min(longest, len(text)), 0, -1):
+            tail = text[-length:]
+            if any(sequence.startswith(tail) for sequence in self._stop):
+                return length
+        return 0

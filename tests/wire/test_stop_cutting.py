@@ -1,0 +1,104 @@
+"""Stop sequences for providers that know none: found at any cut of the text, told once, and nothing behind them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluicegate.capabilities import Capabilities
+from sluicegate.errors import DecodeError
+from sluicegate.messages import (
+    End,
+    Finish,
+    ReasoningDelta,
+    Start,
+    StreamEvent,
+    TextDelta,
+    ToolCallStart,
+    Usage,
+    UsageReport,
+)
+from sluicegate.wire.openai_responses import CODEC
+from sluicegate.wire.stop_cutting import StopCutter, cut_answer
+from tests.wire.openai_responses_world import Script, by_event, message
+
+WHERE = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+
+
+def stream(*pieces: str) -> bytes:
+    """Return a provider's stream of a text."""
+    script = Script().add("output_item.added", output_index=0, item=message(status="in_progress"))
+    for piece in pieces:
+        script.add("output_text.delta", **WHERE, delta=piece, logprobs=[])
+    return script.end(message("".join(pieces)))
+
+
+def text_of(events: list[StreamEvent]) -> str:
+    """Return the text that events tell."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def test_b101_an_answer_is_cut_where_a_stop_sequence_stands() -> None:
+    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END", "\n\n"])
+    told: list[StreamEvent] = []
+    for event in by_event(stream("One E", "N", "D two", " three")):
+        told += cutter.feed(event)
+    assert text_of(told) == "One "
+    assert told[-2:] == [Finish("stop_sequence", stop_sequence="END"), End()]
+    assert cutter.finish() == []
+    assert cutter.upstream_id == "resp_1"
+    assert not cutter.repaired
+
+
+def test_what_only_looked_like_one_is_told_after_all() -> None:
+    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END"])
+    told = cutter.feed(stream("the E", "N", "d EN"))
+    assert text_of(told) == "the ENd EN"
+    assert told[-2] == Finish("stop", raw_reason="completed")
+
+
+def test_a_cut_by_the_provider_stays_one() -> None:
+    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END"])
+    cutter.feed(b"".join(by_event(stream("the E"))[:-1]))
+    with pytest.raises(DecodeError):
+        cutter.finish()
+
+
+def test_what_waits_leaves_before_anything_else_is_told() -> None:
+    usage = UsageReport(Usage(input_tokens=1, output_tokens=2))
+    events = [Start(), TextDelta("aE"), ReasoningDelta("r"), TextDelta("ND"), usage, Finish("stop"), End()]
+    assert cut_answer(events, ["END"]) == [
+        Start(),
+        TextDelta("a"),
+        TextDelta("E"),
+        ReasoningDelta("r"),
+        TextDelta("ND"),
+        usage,
+        Finish("stop"),
+        End(),
+    ]
+    called = [TextDelta("xEND"), ToolCallStart(0, "c", "f"), usage, Finish("tool_calls"), End()]
+    assert cut_answer(called, ["END"]) == [
+        TextDelta("x"),
+        usage,
+        Finish("stop_sequence", stop_sequence="END"),
+        End(),
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("abE", max_size=5), max_size=6),
+    st.lists(st.text("abE", min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_cuts_of_the_text_do_not_matter(pieces: list[str], stop: list[str]) -> None:
+    text = "".join(pieces)
+    places = [text.find(sequence) for sequence in stop if sequence in text]
+    told = cut_answer([*map(TextDelta, pieces), Finish("stop"), End()], stop)
+    finish = next(event for event in told if isinstance(event, Finish))
+    if not places:
+        assert (text_of(told), finish.reason) == (text, "stop")
+        return
+    # A match that ends first is seen first, also where a longer one begins before it.
+    assert finish.stop_sequence in stop
+    assert text.startswith(text_of(told) + (finish.stop_sequence or ""))
+    assert not any(sequence in text_of(told) for sequence in stop)
