@@ -15,7 +15,9 @@ from tests.fakes import Client, ask, chat, request_bytes
 from tests.inprocess import WORKER, InProcessGate
 
 PATH = "/v1/chat/completions"
-WORDS = tuple(f" {word}" for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"])
+WORDS = tuple(
+    f" {word}" for word in ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+)
 TEXT = Answer(text=WORDS, input_tokens=50)
 REASONING = Answer(reasoning=WORDS, text=WORDS, input_tokens=50)
 CALL = Answer(tool_calls=(ToolCall(name="f", arguments=('{"a":', "1", "}")),), input_tokens=50)

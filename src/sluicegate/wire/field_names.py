@@ -9,7 +9,11 @@ import re
 from collections.abc import Mapping
 
 _ROOT = re.compile(r"^[a-z_]+")
-_CHAT = {"max_output_tokens": "max_tokens", "reasoning": "reasoning_effort", "web_search": "web_search_options"}
+_CHAT = {
+    "max_output_tokens": "max_tokens",
+    "reasoning": "reasoning_effort",
+    "web_search": "web_search_options",
+}
 _GEMINI_CONFIG = {
     "frequency_penalty": "frequencyPenalty",
     "logprobs": "responseLogprobs",
