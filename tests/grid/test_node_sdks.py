@@ -104,9 +104,10 @@ class Seen(NamedTuple):
 async def seen(grid: Grid, request: pytest.FixtureRequest) -> AsyncIterator[Seen]:
     """Run the cells that this session's tests ask for."""
     wanted = {
-        item.callspec.params["cell"]
+        cell
         for item in request.session.items
-        if item.parent is request.node and hasattr(item, "callspec")
+        if item.parent is request.node and isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        for cell in item.callspec.params["cells"]
     }
     cells = [cell for cell in CELLS + VERCEL_CELLS if cell in wanted]
     process = await asyncio.create_subprocess_exec(
@@ -124,16 +125,27 @@ async def seen(grid: Grid, request: pytest.FixtureRequest) -> AsyncIterator[Seen
     yield Seen(results, rows)
 
 
-def name_of(cell: Cell) -> str:
-    return "-".join(cell)
+def rounded(arguments: str) -> str:
+    """Return JSON as JavaScript would after reading it."""
+    return json.dumps(json.loads(arguments, parse_int=float))
 
 
-def failing(cells: list[Cell], fails: bool) -> list[Cell]:
-    return [cell for cell in cells if bool(SCENES[cell.name].failure) is fails]
+def groups(cells: list[Cell], *, fail: bool) -> list[Any]:
+    """Return the cells as parameters, those together that differ only in the way of asking."""
+    together: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if bool(SCENES[cell.name].failure) is fail:
+            together.setdefault("-".join(cell[:3]), []).append(cell)
+    return [pytest.param(group, id=name) for name, group in together.items()]
 
 
-@pytest.mark.parametrize("cell", failing(CELLS, False), ids=name_of)
-async def test_answered(seen: Seen, cell: Cell) -> None:
+@pytest.mark.parametrize("cells", groups(CELLS, fail=False))
+async def test_answered(seen: Seen, cells: list[Cell]) -> None:
+    for cell in cells:
+        check_answered(seen, cell)
+
+
+def check_answered(seen: Seen, cell: Cell) -> None:
     scene, result = SCENES[cell.name], seen.results[cell]
     field = refused(cell.client, cell.provider, scene.prompt)
     if field is not None:
@@ -147,6 +159,11 @@ async def test_answered(seen: Seen, cell: Cell) -> None:
     said_back = heard(cell.client, answer)
     row = seen.rows[cell][-1]
     expected = expected_of(cell.client, cell.provider, scene, row)
+    if cell.name == "odd-calls":  # numbers of JavaScript hold no more digits
+        expected = expected._replace(calls=[(name, rounded(text)) for name, text in expected.calls])
+        said_back = said_back._replace(
+            calls=[call._replace(arguments=rounded(call.arguments)) for call in said_back.calls]
+        )
     if (cell.client, cell.way) == ("chat", "helper"):  # it keeps the last piece of fields it does not know
         assert expected.reasoning.endswith(said_back.reasoning)
         expected = expected._replace(reasoning=said_back.reasoning)
@@ -160,8 +177,13 @@ async def test_answered(seen: Seen, cell: Cell) -> None:
         assert "".join(result["deltas"]) == expected.text
 
 
-@pytest.mark.parametrize("cell", failing(CELLS, True), ids=name_of)
-async def test_failing(seen: Seen, cell: Cell) -> None:
+@pytest.mark.parametrize("cells", groups(CELLS, fail=True))
+async def test_failing(seen: Seen, cells: list[Cell]) -> None:
+    for cell in cells:
+        check_failing(seen, cell)
+
+
+def check_failing(seen: Seen, cell: Cell) -> None:
     scene, result = SCENES[cell.name], seen.results[cell]
     assert scene.failure is not None
     error = result["error"]
@@ -173,8 +195,13 @@ async def test_failing(seen: Seen, cell: Cell) -> None:
     assert (PROVIDERS_WORDS in error["message"]) == (cell.name in ("error-400", "error-429"))
 
 
-@pytest.mark.parametrize("cell", failing(VERCEL_CELLS, False), ids=name_of)
-async def test_vercel_answered(seen: Seen, cell: Cell) -> None:
+@pytest.mark.parametrize("cells", groups(VERCEL_CELLS, fail=False))
+async def test_vercel_answered(seen: Seen, cells: list[Cell]) -> None:
+    for cell in cells:
+        check_vercel_answered(seen, cell)
+
+
+def check_vercel_answered(seen: Seen, cell: Cell) -> None:
     scene, result = SCENES[cell.name], seen.results[cell]
     field = refused(cell.format, cell.provider, scene.prompt)
     if field is not None:
@@ -194,8 +221,13 @@ async def test_vercel_answered(seen: Seen, cell: Cell) -> None:
         assert (told["inputTokenDetails"].get("cacheReadTokens") or None) == usage["cache_read_tokens"]
 
 
-@pytest.mark.parametrize("cell", failing(VERCEL_CELLS, True), ids=name_of)
-async def test_vercel_failing(seen: Seen, cell: Cell) -> None:
+@pytest.mark.parametrize("cells", groups(VERCEL_CELLS, fail=True))
+async def test_vercel_failing(seen: Seen, cells: list[Cell]) -> None:
+    for cell in cells:
+        check_vercel_failing(seen, cell)
+
+
+def check_vercel_failing(seen: Seen, cell: Cell) -> None:
     scene, result = SCENES[cell.name], seen.results[cell]
     assert scene.failure is not None
     status, word = wording(cell.format, scene.failure)
