@@ -116,12 +116,10 @@ async def seen(grid: Grid, request: pytest.FixtureRequest) -> AsyncIterator[Seen
     output, _ = await process.communicate(json.dumps([cell.job() for cell in cells]).encode())
     lines = output.decode().rstrip("\n").split("\n")
     results = {cell: json.loads(line) for cell, line in zip(cells, lines, strict=True)}
-    rows: dict[Cell, list[UsageRow]] = {cell: [] for cell in cells}
-    by_place = {(cell.format, cell.model, cell.client, cell.way): cell for cell in cells}
+    by_place: dict[tuple[str, str], list[UsageRow]] = {}
     for row in grid.gate.rows():
-        for (format, model, *_), cell in by_place.items():
-            if (row.client_format, row.model) == (format, model):
-                rows[cell].append(row)
+        by_place.setdefault((row.client_format, row.model), []).append(row)
+    rows = {cell: by_place.get((cell.format, cell.model), []) for cell in cells}
     yield Seen(results, rows)
 
 
