@@ -356,6 +356,34 @@ def test_what_comes_only_at_its_end_is_told_as_a_delta_too() -> None:
         assert ran.parsed().tool_calls == [("c", "f", '{"a":1}')]
 
 
+@pytest.mark.parametrize("repair", [True, False])
+def test_what_is_counted_is_what_was_produced_and_once(repair: bool) -> None:
+    for pieces in every_cut(fixture("tools")):
+        assert passed(pieces, repair=repair).counted == 'f{"a":1}g{}'
+    silent = by_event(fixture("tools"))
+    assert passed([silent[0], silent[-1]], repair=repair).counted == 'f{"a":1}g{}'
+    unnumbered = bare(
+        {"type": "response.output_text.delta", "delta": "Hi"},
+        {"type": "response.output_text.delta", "delta": " you"},
+        done(),
+    )
+    assert passed([unnumbered], repair=repair).counted == "Hi you"
+
+
+def test_gotcha_18_calls_without_arguments_get_an_empty_object() -> None:
+    for known in (3, 4, 5):
+        script = Script()
+        script.add("output_item.added", output_index=0, item=call(1, "f", "", "in_progress"))
+        where = {"item_id": "fc_1", "output_index": 0}
+        script.add("function_call_arguments.done", **where, name="f", arguments="")
+        script.add("output_item.done", output_index=0, item=call(1, "f", ""))
+        events = by_event(script.end(call(1, "f", "")))
+        ran = passed([*events[:known], events[-1]])
+        assert ran.parsed().tool_calls == [("call_1", "f", "{}")]
+        assert ran.codec.repaired
+    assert passed([Script().end(call(1, "f", ""))]).parsed().tool_calls == [("call_1", "f", "{}")]
+
+
 def test_parts_and_texts_that_are_left_open_are_closed() -> None:
     where = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     script = Script().add("output_item.added", output_index=0, item=message(status="in_progress"))
@@ -505,7 +533,7 @@ def test_b043_a_plain_answer_to_a_streamed_request_is_told_as_a_stream(answer: A
     parsed = check_responses_stream(raw, model=MODEL, cost_nano_usd=2000)
     assert parsed.text == "".join(answer.text)
     assert [one.name for one in parsed.tool_calls] == [one.name for one in answer.tool_calls]
-    assert "".join(counted).endswith("".join(one.joined() for one in answer.tool_calls))
+    assert "".join(counted).endswith("".join(one.name + one.joined() for one in answer.tool_calls))
 
 
 def test_a_huge_event_passes_or_is_refused_by_its_size() -> None:

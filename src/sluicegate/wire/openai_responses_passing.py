@@ -181,6 +181,13 @@ class ResponsesStream:
         self._number = mine + 1
         self.out.append(frame_named(told.kind.encode(), payload))
 
+    def _put_all(self, events: list[Event]) -> None:
+        """Put out events, and count what those say that the provider has not sent itself."""
+        for told in events:
+            self._put(told)
+            if told.owed:
+                self._count(decode_piece(told.payload))
+
     # ---- lifecycle ------------------------------------------------------------------------------------------------
 
     def _take_start(self, payload: bytes, piece: Piece) -> None:
@@ -253,12 +260,9 @@ class ResponsesStream:
     def _take_content(self, payload: bytes, piece: Piece) -> None:
         kind = piece.type
         self._before_content()
-        if kind in _DELTAS:
-            if piece.delta:
-                self._count(piece.delta)
-                self.content = True
-        elif kind != "keepalive" and _brings_content(piece):
-            self.content = True
+        self._count(piece)
+        if kind != "keepalive":
+            self.content |= bool(piece.delta) if kind in _DELTAS else _brings_content(piece)
         if bytes(piece.response).startswith(b"{"):
             payload = self._with_identity(payload, {})
         events = (
@@ -266,8 +270,7 @@ class ResponsesStream:
             if self._items is None
             else self._items.take(payload, piece)
         )
-        for told in events:
-            self._put(told)
+        self._put_all(events)
         if kind in _DELTAS and len(events) == 1 and events[0].payload is payload:
             self._learn(payload, piece)
         else:
@@ -283,9 +286,16 @@ class ResponsesStream:
         if piece.sequence_number is not None and piece.sequence_number + 1 == self._number:
             self._usual = learn(payload, piece.type)
 
-    def _count(self, text: str) -> None:
-        self._counted = True
-        self._count_text(text)
+    def _count(self, piece: Piece) -> None:
+        """Count what an event says that no event before it has said."""
+        text = None
+        if piece.type in _DELTAS:
+            text = piece.delta
+        elif piece.type == "response.output_item.added":
+            text = decode_item(piece.item).name
+        if text:
+            self._counted = True
+            self._count_text(text)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -296,12 +306,10 @@ class ResponsesStream:
         status = piece.type.removeprefix("response.")
         output = output_of(response)
         if self._items is not None:
-            for told in self._items.close(status, output):
-                self._put(told)
+            self._put_all(self._items.close(status, output))
         if output and not self._counted:
-            answer = ResponsesAnswer(self._asked, bytes(piece.response))
-            for text in answer.texts():
-                self._count(text)
+            for text in ResponsesAnswer(self._asked, bytes(piece.response)).texts():
+                self._count_text(text)
         self.content |= bool(output)
         self.usage = read_usage(response) or self.usage
         called = any(decode_item(raw).type in ("function_call", "custom_tool_call") for raw in output)

@@ -39,11 +39,13 @@ class Event(NamedTuple):
     payload: bytes
     number: int | None = None
     """The sequence number it holds; None for one that has none yet."""
+    owed: bool = False
+    """It was made here: the provider has not sent it."""
 
 
 def event(kind: str, **members: object) -> Event:
     """Return an event with these members."""
-    return Event(kind, _encode({"type": kind, **members}))
+    return Event(kind, _encode({"type": kind, **members}), owed=True)
 
 
 def unfold(body: bytes) -> list[Event]:
