@@ -274,6 +274,19 @@ def test_b064_calls_are_known_by_call_id_and_found_by_item_id_or_index(with_ids:
     }
 
 
+def test_arguments_in_many_pieces_are_read_alike_at_any_cut() -> None:
+    script = say("x")
+    script.add("output_item.added", output_index=1, item=call(1, "f", "", "in_progress"))
+    pieces = ['{"a', '":"', "é", '\\"', " 1", '"', ",", '"b":2', "}"]
+    for piece in pieces:
+        script.add("function_call_arguments.delta", item_id="fc_1", output_index=1, delta=piece)
+    raw = script.end(message("x"), call(1, "f", "".join(pieces)))
+    for cut in every_cut(raw):
+        events = decoded(cut)
+        assert events[3] == ToolCallDelta(0, "".join(pieces))
+        assert events[4] == ToolCallEnd(0)
+
+
 def test_b119_calls_are_numbered_in_their_own_order() -> None:
     script = say("x")
     for place in (1, 2, 3):

@@ -238,7 +238,7 @@ OTHER = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_a_read_of_deltas_means_the_same_as_its_events_one_by_one(data: st.DataObject) -> None:
     script = Script().add("output_item.added", output_index=0, item=message(status="in_progress"))
@@ -444,7 +444,7 @@ def test_without_repair_the_grammar_is_the_providers_own() -> None:
     assert ran.raw.count(b'"sequence_number":') == 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_whatever_structure_is_left_out_the_stream_is_grammatical(data: st.DataObject) -> None:
     events = by_event(fixture(data.draw(st.sampled_from([name for name in STREAMS if name != "tools"]))))

@@ -225,7 +225,7 @@ def test_every_kind_of_item_is_read() -> None:
             instructions="Be brief.",
         )
     )
-    assert dropped == []
+    assert dropped == ["input.phase;known to one vendor only"]
     assert given.messages == [
         Message(role="system", parts=[Text(text="Be brief.")], path="instructions"),
         Message(role="developer", parts=[Text(text="D")], path="input[0]"),
@@ -566,6 +566,21 @@ def test_what_is_left_out_is_named() -> None:
     ]
     with pytest.raises(UnsupportedFeature):
         read(value, "strict")
+
+
+def test_members_of_tools_that_no_other_format_has_are_named() -> None:
+    tools = [
+        {"type": "function", "name": "f", "defer_loading": True, "output_schema": None},
+        {"type": "web_search", "external_web_access": True, "user_location": {"type": "approximate"}},
+    ]
+    source = {"type": "url_citation", "url": "https://a.b", "title": "", "start_index": 0, "end_index": 1}
+    quoted = {"type": "output_text", "text": "x", "annotations": [source]}
+    _, dropped = read(body(HI, {"role": "assistant", "content": [quoted]}, HI, tools=tools))
+    assert [entry.partition(";")[0] for entry in dropped] == [
+        "tools[0].defer_loading",
+        "tools[1].external_web_access",
+        "input.content.annotations",
+    ]
 
 
 def test_sealed_state_finds_its_call_or_its_text() -> None:

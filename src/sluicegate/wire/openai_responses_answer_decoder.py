@@ -125,6 +125,8 @@ class ResponsesStreamDecoder:
         self._events: list[StreamEvent] = []
         self._usual: UsualDelta | None = None
         self._usual_part: _OpenPart | None = None
+        self._usual_call: _OpenItem | None = None
+        """Where the usual event goes on with a call's arguments; else it does so with a part."""
         self._usual_tells: type[TextDelta] | type[ReasoningDelta] | type[RefusalDelta] = TextDelta
 
     @property
@@ -182,9 +184,13 @@ class ResponsesStreamDecoder:
 
     def _usual_event(self, text: str) -> StreamEvent:
         self._count_text(text)
-        assert self._usual_part is not None, "it is set with the usual event"
-        self._usual_part.chars += len(text)
-        tells = self._usual_tells
+        call, part, tells = self._usual_call, self._usual_part, self._usual_tells
+        if call is not None:
+            assert call.call_index is not None, "only calls that have been told are learned"
+            call.arguments += len(text)
+            return ToolCallDelta(call.call_index, text)
+        assert part is not None, "it is set with the usual event"
+        part.chars += len(text)
         if tells is TextDelta:
             self._text_chars += len(text)
         return tells(text)
@@ -205,7 +211,7 @@ class ResponsesStreamDecoder:
         if family in TEXTS:
             self._take_text(payload, TEXTS[family], last, piece)
         elif family in ARGUMENTS:
-            self._take_arguments(*ARGUMENTS[family], last, piece)
+            self._take_arguments(payload, *ARGUMENTS[family], last, piece)
         elif kind == "response.output_item.added":
             self._start_item(piece.output_index, decode_item(piece.item))
         elif kind == "response.output_item.done":
@@ -294,7 +300,7 @@ class ResponsesStreamDecoder:
         if not piece.logprobs and part.chars > len(piece.delta or ""):
             # It goes on with a text: so, most likely, does the next.
             self._usual = learn(payload, piece.type)
-            self._usual_part, self._usual_tells = part, _TELLS[family.part]
+            self._usual_call, self._usual_part, self._usual_tells = None, part, _TELLS[family.part]
         else:
             self._usual = None
 
@@ -379,12 +385,16 @@ class ResponsesStreamDecoder:
         waiting, opened.waiting = opened.waiting, []
         self._events += [ToolCallDelta(opened.call_index, text) for text in waiting]
 
-    def _take_arguments(self, kind: str, field: str, last: str, piece: Piece) -> None:
+    def _take_arguments(self, payload: bytes, kind: str, field: str, last: str, piece: Piece) -> None:
         item = self._item_of(piece, kind)
         if piece.name:
             self._name_call(item, Item(type=kind, name=piece.name))
+        self._usual = None
         if last == "delta":
             self._add_arguments(item, piece.delta or "")
+            if item.call_index is not None and item.arguments > len(piece.delta or ""):
+                self._usual = learn(payload, piece.type)
+                self._usual_call = item
         elif not item.arguments:
             self._add_arguments(item, (piece.arguments if field == "arguments" else piece.input) or "")
 

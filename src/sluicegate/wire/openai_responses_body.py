@@ -95,6 +95,7 @@ class AssistantMessage(msgspec.Struct):
     """A message of the model's, as it came or in the easy form."""
 
     content: str | list[Said]
+    phase: str | None = None
 
 
 class Reasoning(msgspec.Struct):

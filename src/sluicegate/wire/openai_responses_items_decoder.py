@@ -51,6 +51,7 @@ class ItemReader:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
+        self._told: set[str] = set()
         self._messages: list[Message] = []
         self._turn: Message | None = None
         """The assistant's turn that goes on."""
@@ -94,6 +95,11 @@ class ItemReader:
             case _:
                 self._notes.reject(f"{path}.type", f"{kind!r} is known to one vendor only")
 
+    def _drop_once(self, field: str, reason: str) -> None:
+        if field not in self._told:
+            self._told.add(field)
+            self._notes.drop(field, reason)
+
     # ---- turns ----------------------------------------------------------------------------------------------------
 
     def _add(self, role: body.Role | str, parts: list[Part], path: str) -> None:
@@ -115,7 +121,10 @@ class ItemReader:
         if role.role != "assistant":
             self._add(role, self._parts(decode_typed(_given, raw, path).content, f"{path}.content"), path)
             return
-        parts = self._parts(decode_typed(_said, raw, path).content, f"{path}.content")
+        message = decode_typed(_said, raw, path)
+        if message.phase is not None:
+            self._drop_once("input.phase", "known to one vendor only")
+        parts = self._parts(message.content, f"{path}.content")
         if self._said and not self._open():
             self._turn = None  # two messages in a row are two turns
         self._of_turn(path).parts += parts
@@ -229,6 +238,8 @@ class ItemReader:
             where = f"{path}[{place}]"
             match part:
                 case body.InputText() | body.OutputText():
+                    if isinstance(part, body.OutputText) and part.annotations:
+                        self._drop_once("input.content.annotations", "earlier sources cannot be replayed")
                     if part.text:
                         parts.append(Text(text=part.text, cache=_mark(part)))
                 case body.Refusal():

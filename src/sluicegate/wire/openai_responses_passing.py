@@ -192,13 +192,14 @@ class ResponsesStream:
 
     def _take_start(self, payload: bytes, piece: Piece) -> None:
         response = decode_response(piece.response)
-        if not self._started and piece.type != "response.created":
-            self._begin(response)  # the start was left out
-        elif not self._started:
-            self._pin(response)
-        elif piece.type == "response.created":
+        is_first = piece.type == "response.created"
+        if self._started and is_first:
             self._put_right = True
             return
+        if is_first:
+            self._pin(response)
+        elif not self._started:
+            self._begin(response)
         wanted: dict[str, bytes] = {}
         if self._items is not None and bytes(response.output) == b"null":
             self._put_right = True

@@ -27,7 +27,6 @@ _STATE_IN_ANSWERS = "reasoning.encrypted_content"
 """Told in every answer."""
 _DEFAULTS = (None, "auto", "standard")
 _CALLABLE = frozenset({"function", "custom"})
-_TOOL_HINTS = ("defer_loading", "output_schema", "allowed_callers")
 _body = msgspec.json.Decoder(body.Body)
 _typed = msgspec.json.Decoder(body.Typed)
 _function = msgspec.json.Decoder(body.FunctionTool)
@@ -165,17 +164,22 @@ class _RequestReader:
             raise bad_field(f"{path}.type", "missing required parameter")
         if kind in _CALLABLE:
             self._tools.append(_tool(raw, kind, path, namespace))
-            for hint in _TOOL_HINTS:
-                if b'"%b"' % hint.encode() in bytes(raw) and hint in json_edit.decode_top(bytes(raw), "tool"):
-                    self._notes.drop(f"{path}.{hint}", "known to one vendor only")
+            self._drop_rest(raw, path, body.CustomTool if kind == "custom" else body.FunctionTool)
         elif kind == "namespace" and namespace is None:
             space = decode_typed(_namespace, raw, path)
             for place, inner in enumerate(space.tools):
                 self._read_tool(inner, f"{path}.tools[{place}]", space.name)
         elif kind.startswith("web_search"):
             self._web_search = _search_options(decode_typed(_search, raw, path))
+            self._drop_rest(raw, path, body.WebSearchTool)
         else:
             self._notes.reject(f"{path}.type", f"{kind!r} is known to one vendor only")
+
+    def _drop_rest(self, raw: msgspec.Raw, path: str, known: type[msgspec.Struct]) -> None:
+        """Name the members of a tool that no other format has."""
+        for key, value in json_edit.decode_top(bytes(raw), "responses").items():
+            if key not in known.__struct_fields__ and key != "type" and bytes(value) not in _SAID_NOTHING:
+                self._notes.drop(f"{path}.{key}", "known to one vendor only")
 
     def _choice(self) -> ToolChoice | None:
         choice = self._top.tool_choice
