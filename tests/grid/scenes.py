@@ -104,6 +104,9 @@ SCENES = {
     "calls-alone": Scene(
         Answer(tool_calls=CALLS, finish="tool_calls", input_tokens=90), Prompt(tools=(LEVEL, CLOCK))
     ),
+    "calls-stop": Scene(
+        Answer(tool_calls=CALLS, finish="stop", input_tokens=90), Prompt(tools=(LEVEL, CLOCK))
+    ),
     "odd-calls": Scene(
         Answer(tool_calls=ODD_CALLS, finish="tool_calls", input_tokens=90), Prompt(tools=(LEVEL, CLOCK))
     ),
@@ -187,7 +190,7 @@ class Truth(NamedTuple):
 def truth(client: str, provider: str, answer: Answer) -> Truth:
     """Return the truth as far as both formats have words for it."""
     text, refusal, reasoning = map("".join, (answer.text, answer.refusal, answer.reasoning))
-    finish: str = answer.finish
+    finish: str = "tool_calls" if answer.tool_calls else answer.finish  # whatever the provider's word was
     if refusal and (client == "completions" and provider in ("chat", "responses")):
         finish = "content_filter"  # the format's only word for it
     if not {client, provider} <= {"chat", "responses"}:
