@@ -1,5 +1,6 @@
 """`sluicegate demo` from end to end: with the real model, with the simulator, and the ways it ends."""
 
+import json
 import os
 import re
 import shlex
@@ -11,8 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from anthropic import Anthropic
+from anthropic.types import MessageParam
+from google import genai
+from google.genai.types import GenerateContentConfig, HttpOptions
+from openai import OpenAI
 
 from tests.gate import free_ports
 
@@ -20,6 +27,7 @@ pytestmark = pytest.mark.xdist_group("local_model")
 
 DEMO = [sys.executable, "-m", "sluicegate", "demo"]
 TIMEOUT_S = 180.0
+HELLO: list[MessageParam] = [{"role": "user", "content": "Say hello."}]
 
 WITHOUT_LOCAL = """\
 import importlib.util, sys
@@ -51,20 +59,52 @@ def run_once(folder: Path, *command: str) -> str:
     return run.stdout
 
 
-def check_receipt(printed: str) -> int:
-    """Check what a tour printed about usage and cost, and return the cost in nano-USD."""
-    usage = re.search(
-        r"^usage +(\d+) tokens read(?: \((\d+) of them cached\))?, (\d+) written$", printed, re.MULTILINE
-    )
-    cost = re.search(r"^cost +\$(0\.\d+) \(([\d,]+) nano-dollars\)$", printed, re.MULTILINE)
+USAGE = r"(\d+) tokens read(?: \((\d+) of them cached\))?, (\d+) written"
+COST = r"\$(0\.\d+) \(([\d,]+) nano-dollars\)"
+PATHS = {
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "gemini": "/v1beta/models/smollm2:streamGenerateContent?alt=sse",
+}
+
+
+def check_tour(folder: Path, printed: str) -> None:
+    """Check what a tour, the last in its folder, printed of each format against the rows that `usage` has."""
+    chat, *others = rows_of(folder)[-5:]
+    usage = re.search(f"^usage +{USAGE}$", printed, re.MULTILINE)
+    cost = re.search(f"^cost +{COST}$", printed, re.MULTILINE)
     assert usage is not None, printed
     assert cost is not None, printed
-    read, cached, written = int(usage[1]), int(usage[2] or 0), int(usage[3])
-    nano = (read - cached) * 150 + cached * 75 + written * 600
-    assert int(cost[2].replace(",", "")) == nano
-    assert cost[1] == f"{nano / 1e9:.9f}".rstrip("0")
     assert re.search(r"^first token +\d+ ms$", printed, re.MULTILINE)
-    return nano
+    check_charge(chat, (*usage.groups(), *cost.groups()))
+    assert [row["client_format"] for row in (chat, *others)] == ["chat", *PATHS]
+    for row in others:
+        asked = re.escape(PATHS[row["client_format"]])
+        short = re.search(rf"^\w+, POST {asked}\n(.+)\n{USAGE}, {COST}$", printed, re.MULTILINE)
+        assert short is not None, printed
+        assert len(short[1]) > 20
+        check_charge(row, short.groups()[1:])
+    assert [row["provider_format"] for row in others] == ["completions", "responses", "messages", "chat"]
+
+
+def check_charge(row: dict[str, Any], printed: tuple[str | None, ...]) -> None:
+    """Compare a row with what was printed: counts, dollars, nano-dollars; all by the price in the configuration."""
+    read, cached, written, usd, nano = printed
+    counts = (int(read or 0), int(cached or 0), int(written or 0))
+    assert counts == (row["input_tokens"], row["cache_read_tokens"] or 0, row["output_tokens"])
+    assert int((nano or "").replace(",", "")) == row["cost_nano_usd"]
+    assert usd == f"{row['cost_nano_usd'] / 1e9:.9f}".rstrip("0")
+    assert row["cost_nano_usd"] == (counts[0] - counts[1]) * 150 + counts[1] * 75 + counts[2] * 600
+    assert (row["status"], row["usage_source"]) == ("ok", "reported")
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """Return all rows of the store that a demo left in its folder."""
+    config = str(folder / "sluicegate-demo" / "sluicegate.yaml")
+    usage = [sys.executable, "-m", "sluicegate", "usage", "--json", "--config", config]
+    printed = subprocess.run(usage, capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -110,16 +150,11 @@ def serving(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], st
 def test_once_with_the_real_model_twice_in_one_folder(tmp_path: Path) -> None:
     first = run_once(tmp_path)
     assert "SmolLM2 135M is loaded" in first
-    costs = [check_receipt(first), check_receipt(run_once(tmp_path))]
+    check_tour(tmp_path, first)
+    check_tour(tmp_path, run_once(tmp_path))
+    assert len(rows_of(tmp_path)) == 10
     config = tmp_path / "sluicegate-demo" / "sluicegate.yaml"
     assert config.stat().st_mode & 0o077 == 0, "the key in it is for its owner alone"
-    usage = subprocess.run(
-        [sys.executable, "-m", "sluicegate", "usage", "--json", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [int(nano) for nano in re.findall(r'"cost_nano_usd": ?(\d+)', usage.stdout)] == costs
     verify = [sys.executable, "-m", "sluicegate", "ledger", "verify", "--config", str(config)]
     subprocess.run(verify, capture_output=True, check=True)
     wait_for_no_process(tmp_path)
@@ -128,8 +163,31 @@ def test_once_with_the_real_model_twice_in_one_folder(tmp_path: Path) -> None:
 def test_once_with_the_simulator(tmp_path: Path) -> None:
     printed = run_once(tmp_path, sys.executable, "-c", WITHOUT_LOCAL, "demo")
     assert "The extra `local` is not installed: the simulator answers, not a model." in printed
-    check_receipt(printed)
+    check_tour(tmp_path, printed)
     wait_for_no_process(tmp_path)
+
+
+def check_sdks(printed: str) -> None:
+    """Ask with each vendor's SDK, at the base URL that the demo names for it."""
+    named = re.search(
+        r"^or with an SDK .*: base URL (\S+) for OpenAI's, (\S+) for Anthropic's", printed, re.M
+    )
+    key = re.search(r"Bearer (sg-[\w-]+)", printed)
+    assert named is not None, printed
+    assert key is not None, printed
+    with OpenAI(base_url=named[1], api_key=key[1]) as openai:
+        response = openai.responses.create(model="smollm2", input="Say hello.", max_output_tokens=8)
+        assert response.output_text
+    with Anthropic(base_url=named[2], api_key=key[1]) as anthropic:
+        message = anthropic.messages.create(model="smollm2", messages=HELLO, max_tokens=8)
+        assert message.content
+    with genai.Client(api_key=key[1], http_options=HttpOptions(base_url=named[2])) as gemini:
+        answer = gemini.models.generate_content(
+            model="smollm2",
+            contents="Say hello.",
+            config=GenerateContentConfig(max_output_tokens=8),
+        )
+        assert answer.text
 
 
 def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -> None:
@@ -139,7 +197,7 @@ def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -
             ["bash", "-c", curl], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
         )
         assert "data: [DONE]" in answer.stdout, shlex.quote(curl)
-        snippet = printed[printed.index("import json") : printed.index("\n\nor with any OpenAI client")]
+        snippet = printed[printed.index("import json") : printed.index("\n\nor with an SDK")]
         answer = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", snippet],
             capture_output=True,
@@ -148,6 +206,7 @@ def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -
             check=True,
         )
         assert len(answer.stdout) > 20
+        check_sdks(printed)
         (usage,) = [line for line in printed.splitlines() if " usage --config " in line]
         answer = subprocess.run(
             ["bash", "-c", usage], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=True

@@ -1,7 +1,8 @@
 """`sluicegate demo`: the main job with nothing configured.
 
 A folder with a configuration, a store and a key that holds $5; a real model in a child process (the
-simulator where the extra `local` is missing); the gate in another; one streamed answer, and what it cost.
+simulator where the extra `local` is missing); the gate in another; one streamed answer and what it cost,
+then a short one in every other format.
 All of it is what a stranger would set up by hand: the gate is `sluicegate serve` with the configuration
 that lies in the folder.
 """
@@ -16,13 +17,14 @@ import sys
 import time
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
 from sluicegate.children import Child, ChildFailed
-from sluicegate.cli.tour import Receipt, TourFailed, stream_chat
+from sluicegate.cli.tour import Receipt, TourFailed, stream_answer, stream_chat
+from sluicegate.cli.tour_formats import SHORT_TOKENS, WireFormat, short_requests
 from sluicegate.local_model import MODEL, LocalModel, find_model_file
 from sluicegate.money import format_usd
 
@@ -39,7 +41,7 @@ server: {{listen: "{host}:{port}", drain_timeout: {drain_timeout_s}s}}
 admin: {{listen: "{host}:{admin_port}"}}
 store: "sqlite:///sluicegate.db"
 providers:
-  {provider.name}: {{base_url: "{provider.url}/v1", speaks: [chat], auth: none}}
+  {provider.name}: {{base_url: "{provider.url}/v1", speaks: [chat, completions, responses, messages], auth: none}}
 models:
   {public_model}:
     routes: [{{provider: {provider.name}, model: {provider.model}}}]
@@ -126,6 +128,13 @@ def _run(console: Console, children: contextlib.ExitStack, port: int, once: bool
     )
     _say(console, "\n")
     _show_receipt(console, receipt)
+    _say(
+        console,
+        "\nThe same model in the other formats; it does not speak Gemini, so the gate translates:",
+        style="bold",
+    )
+    for format, path, body in short_requests(PUBLIC_MODEL):
+        _show_short_answer(console, key, port, format, path, body)
     if once:
         return
     _show_next_steps(console, f"http://{HOST}:{port}", key, {**request, "stream": True})
@@ -213,16 +222,34 @@ def _answers(port: int, path: str) -> bool | None:
         connection.close()
 
 
-def _show_receipt(console: Console, receipt: Receipt) -> None:
-    cached = f" ({receipt.cached_tokens} of them cached)" if receipt.cached_tokens else ""
-    cost = f"${format_usd(receipt.cost_nano_usd)} ({receipt.cost_nano_usd:,} nano-dollars)"
-    _say(
-        console, f"usage         {receipt.input_tokens} tokens read{cached}, {receipt.output_tokens} written"
+def _show_short_answer(
+    console: Console, key: str, port: int, format: WireFormat, path: str, body: dict[str, Any]
+) -> None:
+    """Stream one short answer and say, in one line, what it used and cost."""
+    _say(console, f"\n{format.name}, POST {path}")
+    _say(console, body.get("prompt", ""), end="")
+    receipt = stream_answer(
+        (HOST, port), key, format, path, body, lambda text: _say(console, text.replace("\n", " "), end="")
     )
-    _say(console, f"cost          {cost}")
+    _say(console, " …" if receipt.output_tokens >= SHORT_TOKENS else "")
+    _say(console, f"{_usage(receipt)}, {_cost(receipt)}", style="dim")
+
+
+def _show_receipt(console: Console, receipt: Receipt) -> None:
+    _say(console, f"usage         {_usage(receipt)}")
+    _say(console, f"cost          {_cost(receipt)}")
     _say(console, f"first token   {receipt.first_token_s * 1000:.0f} ms")
     if receipt.tokens_per_s is not None:
         _say(console, f"pace          {receipt.tokens_per_s:.1f} tokens a second")
+
+
+def _usage(receipt: Receipt) -> str:
+    cached = f" ({receipt.cached_tokens} of them cached)" if receipt.cached_tokens else ""
+    return f"{receipt.input_tokens} tokens read{cached}, {receipt.output_tokens} written"
+
+
+def _cost(receipt: Receipt) -> str:
+    return f"${format_usd(receipt.cost_nano_usd)} ({receipt.cost_nano_usd:,} nano-dollars)"
 
 
 def _show_next_steps(console: Console, url: str, key: str, request: dict[str, object]) -> None:
@@ -232,9 +259,10 @@ def _show_next_steps(console: Console, url: str, key: str, request: dict[str, ob
     _say(console, SNIPPET.format(url=url, key=key, body=repr(request)))
     _say(
         console,
-        f"or with any OpenAI client: base URL {url}/v1 and that key. Then see what it cost:\n",
+        f"or with an SDK and that key: base URL {url}/v1 for OpenAI's, {url} for Anthropic's and Gemini's.",
         style="bold",
     )
+    _say(console, "Then see what it cost:\n", style="bold")
     _say(console, f"{_this_command()} usage --config {FOLDER / 'sluicegate.yaml'}\n")
     _say(console, "Serving until Ctrl-C.")
 
