@@ -107,6 +107,8 @@ async def test_x6_credit_is_never_overspent_by_hundreds_at_once() -> None:
             except InsufficientBalance:
                 refused += 1
                 return
+            except StoreUnavailable:
+                return  # a machine too busy to answer within a second
             held[account] += need
             assert spent[account] + held[account] <= balance
             await asyncio.sleep(chance.random() * 0.01)

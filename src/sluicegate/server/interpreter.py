@@ -25,6 +25,7 @@ from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
 
@@ -119,7 +120,9 @@ class Interpreter:
         self.asked.echo = _echo_of(request)
         self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
         if not self.asked.raw:
-            self.asked.raw = json_edit.decode_top(self._body, self.client.name)
+            top = json_edit.decode_top(self._body, self.client.name)
+            # Copies: a view would keep the whole body as long as the answer runs.
+            self.asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
         if limit is not None or (request.max_output_tokens is None and target == "messages"):
             request = msgspec.structs.replace(request, max_output_tokens=limit or model.max_output_tokens)
         body = FORMATS[target].encode_request(request, deployment.model, deployment.capabilities, notes)

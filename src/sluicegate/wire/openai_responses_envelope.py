@@ -11,7 +11,7 @@ import msgspec
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.translation import Asked
 
-_REPEATED = {
+REPEATED = {
     "instructions": b"null",
     "max_output_tokens": b"null",
     "max_tool_calls": b"null",
@@ -80,13 +80,13 @@ class Envelope:
         )
 
     def _repeated(self) -> bytes:
-        return b",".join(b'"%b":%b' % (key.encode(), self._member(key)) for key in _REPEATED)
+        return b",".join(b'"%b":%b' % (key.encode(), self._member(key)) for key in REPEATED)
 
     def _member(self, key: str) -> bytes:
         given = self._raw.get(key)
         if given is None:
-            return _REPEATED[key]
+            return REPEATED[key]
         value = bytes(given)
         if value == b"null":
-            return _REPEATED[key]
+            return REPEATED[key]
         return compact(value).encode() if b"\n" in value or b"\r" in value else value
