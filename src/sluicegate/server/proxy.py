@@ -52,7 +52,7 @@ from sluicegate.server.telemetry import Tally
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.cost import bill
-from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
+from sluicegate.wire.translation import Asked, PassedAnswer, PassedRequest, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
 
 EVENT_STREAM = (
@@ -225,6 +225,7 @@ class ServedRequest:
         other = request.names_other_models
         if other is not None and not self._key.may_override:
             raise BadRequest(f"'{other}' names other models, which this API key may not do.", param=other)
+        _refuse_kept_state(request)
         self._model = model
         wanted = request.max_output_tokens or model.max_output_tokens
         limits = self._bench.limits_of(self._key)
@@ -672,6 +673,28 @@ class ServedRequest:
 
 def _cancel(task: "asyncio.Future[UpstreamConnection]") -> None:
     task.cancel()
+
+
+_KEPT = (
+    ("previous_response_id", "previous_response_id"),
+    ("conversation_id", "conversation"),
+    ("cached_content", "cachedContent"),
+    ("container", "container"),
+    ("background", "background"),
+)
+"""What a request may know of state that a provider keeps: our name for it, and the field's."""
+
+
+def _refuse_kept_state(request: PassedRequest) -> None:
+    """Refuse to go on from what a provider keeps: its ids are not bound to the account that made them yet.
+
+    One provider account serves many of ours; passed on, such an id would open one tenant's state to another.
+    """
+    for name, field in _KEPT:
+        if getattr(request, name, None):
+            raise BadRequest(
+                f"'{field}' is not supported: this gateway keeps no state at providers.", param=field
+            )
 
 
 def allowed(key: KeyRecord, asked: str, model: Model) -> bool:

@@ -34,6 +34,7 @@ class AnthropicRequest:
         "_members",
         "body",
         "choices",
+        "container",
         "continuous_usage",
         "include_usage",
         "input_estimate",
@@ -64,6 +65,8 @@ class AnthropicRequest:
         self.model: str = model
         self.stream: bool = self._value("stream", bool, "a boolean") or False
         self.choices = 1
+        self.container = self.value("container") not in (None, b"null")
+        """It names a container that the vendor keeps."""
         self.include_usage = True
         self.continuous_usage = False
         self.max_output_key = "max_tokens"
