@@ -57,6 +57,15 @@ def test_a_method_that_a_path_has_not() -> None:
         match("GET", "/v1beta/models/m:generateContent", "")
 
 
+async def test_options_tell_the_methods_of_a_path(gate_inprocess: InProcessGate) -> None:
+    response = await ask(gate_inprocess.url, "/v1/chat/completions", method="OPTIONS")
+    assert (response.status, response.header("allow")) == (204, "POST, OPTIONS")
+    assert (await ask(gate_inprocess.url, "/v1/models", method="OPTIONS")).header(
+        "allow"
+    ) == "GET, HEAD, OPTIONS"
+    assert (await ask(gate_inprocess.url, "/nope", method="OPTIONS")).status == 404
+
+
 async def test_models_are_listed_in_the_shape_of_the_client(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:

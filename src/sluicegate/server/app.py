@@ -13,6 +13,7 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import (
     ClientError,
     InternalError,
+    MethodNotAllowed,
     NotImplementedYet,
     Overloaded,
     SluicegateError,
@@ -151,6 +152,9 @@ class Gateway:
     def head_received(self, exchange: Exchange) -> None:
         """Answer what needs no body, and refuse early what can be refused by its head."""
         try:
+            if exchange.method == "OPTIONS":
+                self._answer_options(exchange)
+                return
             route = match(exchange.method, exchange.path, exchange.query)
             if route.kind == "probe":
                 self._answer_probe(exchange)
@@ -203,6 +207,8 @@ class Gateway:
                 route.model,
                 route.stream,
                 route.array,
+                thoughts=self._bench.thoughts,
+                account_id=key.account_id,
             )
             await ServedRequest(self._bench, exchange, key, request_id, interpreter).serve()
         elif route.kind == "count_tokens":
@@ -253,6 +259,13 @@ class Gateway:
             return
         status, body = codec.encode_error(error, request_id)
         exchange.respond(status, JSON + answer_headers(request_id) + error_lines(error, 0), body)
+
+    def _answer_options(self, exchange: Exchange) -> None:
+        """Tell which methods a path has. Raises PathUnknown."""
+        try:
+            match("OPTIONS", exchange.path, exchange.query)
+        except MethodNotAllowed as error:
+            exchange.respond(204, b"allow: %b, OPTIONS\r\n" % error.allow.encode(), b"")
 
     def _answer_probe(self, exchange: Exchange) -> None:
         if exchange.path == "/readyz" and (self._draining or not self._link.ready):

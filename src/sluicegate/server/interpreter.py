@@ -4,6 +4,8 @@ On the same format bytes pass with edits at their offsets; across formats everyt
 `messages`. Which of the two it is, is decided for each attempt; nothing else of the shell has to know.
 """
 
+import time
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -22,10 +24,12 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
+from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses_envelope import REPEATED
+from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
 
@@ -37,15 +41,19 @@ class Interpreter:
     """One request of one client, for as many attempts as it takes."""
 
     __slots__ = (
+        "_account_id",
         "_body",
+        "_cut_at",
         "_decoded",
         "_path_model",
         "_policy",
+        "_thoughts",
         "array",
         "asked",
         "client",
         "dropped",
         "request",
+        "turn",
     )
 
     def __init__(
@@ -56,12 +64,16 @@ class Interpreter:
         path_model: str | None = None,
         stream: bool = False,
         array: bool = False,
+        *,
+        thoughts: ThoughtMemory | None = None,
+        account_id: str = "",
     ) -> None:
         """Read the request's edges.
 
         Args:
             policy: what becomes of what a provider's format cannot say.
             path_model, stream, array: what the path of a Gemini request says.
+            thoughts: remembers for the account what a chat client does not carry.
         Raises:
             BadRequest: in the client's own terms.
         """
@@ -76,6 +88,12 @@ class Interpreter:
         self._path_model = path_model
         self._policy: Policy = policy
         self._decoded: tuple[Request, list[str]] | None = None
+        self._cut_at: list[str] = []
+        """Stop sequences that the provider's format does not know: the answer is cut here."""
+        self._thoughts = thoughts if format == "chat" else None
+        self._account_id = account_id
+        self.turn: Turn | None = None
+        """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
     def release(self) -> None:
         """Let the request's body go: there will be no other attempt."""
@@ -111,8 +129,12 @@ class Interpreter:
             notes = Notes(self._policy)
             request = self.client.decode_request(self._body, notes, self._path_model)
             request.stream = self.request.stream  # a Gemini path says it, not the body
+            if self._thoughts is not None:
+                now = time.monotonic()
+                request.messages = restore(request.messages, self._thoughts, self._account_id, now)
             self._decoded = (request, notes.dropped)
         request, dropped = self._decoded
+        self._cut_at = request.stop if target == "responses" else []
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         self.asked.tool_names = FORMATS[target].tool_names(request)
@@ -147,13 +169,15 @@ class Interpreter:
             return self.client.pass_stream(self.asked, options)
         codec = FORMATS[target]
         can = deployment.capabilities
+        decoder = codec.stream_decoder(can, options.count_text)
         return TranslatedStream(
-            codec.stream_decoder(can, options.count_text),
+            StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
             self.client.stream_encoder(self.asked),
             partial(codec.decode_answer, can=can),
             options.count_text,
             joins_usage=self.client.joins_usage,
             choices=options.choices,
+            follow=self._new_turn(),
         )
 
     def plain(self, target: Format, deployment: Deployment, body: bytes) -> PassedAnswer:
@@ -172,8 +196,26 @@ class Interpreter:
             events = decoder.feed(body)
             if not any(isinstance(event, End | StreamError) for event in events):
                 events += decoder.finish()
-            return TranslatedAnswer(self.client, self.asked, events, decoder.upstream_id)
-        return TranslatedAnswer(self.client, self.asked, codec.decode_answer(body, can), None)
+            return self._told(events, decoder.upstream_id)
+        return self._told(codec.decode_answer(body, can), None)
+
+    def _told(self, events: list[StreamEvent], upstream_id: str | None) -> "TranslatedAnswer":
+        if self._cut_at:
+            events = cut_answer(events, self._cut_at)
+        follow = self._new_turn()
+        if follow is not None:
+            for event in events:
+                follow(event)
+        return TranslatedAnswer(self.client, self.asked, events, upstream_id)
+
+    def _new_turn(self) -> Callable[[StreamEvent], None] | None:
+        self.turn = None if self._thoughts is None else Turn()
+        return None if self.turn is None else self.turn.take
+
+    def remember(self) -> None:
+        """Keep what the whole answer told, for the turn that follows it."""
+        if self.turn is not None and self._thoughts is not None:
+            self.turn.keep(self._thoughts, self._account_id, time.monotonic())
 
     def error(self, error: SluicegateError, request_id: str) -> tuple[int, bytes]:
         """Return status and body of an error answer in the client's format."""

@@ -49,6 +49,7 @@ from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Tab, Till
 from sluicegate.server.targets import Target, Targets
 from sluicegate.server.telemetry import Tally
+from sluicegate.server.thoughts import ThoughtMemory
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.cost import bill
@@ -143,6 +144,7 @@ class Bench:
         self.pool = pool
         self.number = number
         self.ratios = InputRatios()
+        self.thoughts = ThoughtMemory()
         self.tally = Tally()
         self.limits: dict[str, tuple[KeyRecord, KeyLimits]] = {}
         self.running: set[ServedRequest] = set()
@@ -568,6 +570,7 @@ class ServedRequest:
         exchange = self._exchange
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
+            self._interpreter.remember()
             await self._settle_as("ok", None, usage, source)
             self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", "ok")
             self._send_farewell()

@@ -53,6 +53,7 @@ class TranslatedStream:
         *,
         joins_usage: bool,
         choices: int = 1,
+        follow: Callable[[StreamEvent], None] | None = None,
     ) -> None:
         """Start an answer.
 
@@ -61,7 +62,9 @@ class TranslatedStream:
             count_text: given every piece of text of such an answer; the decoder counts those of a stream.
             joins_usage: the client's format says finish and usage in one event.
             choices: how many the client asked for.
+            follow: shown every event but text, before it is written.
         """
+        self._follow = follow
         self._decoder = decoder
         self._encoder = encoder
         self._decode_whole = decode_whole
@@ -125,6 +128,8 @@ class TranslatedStream:
 
     def _take(self, event: StreamEvent) -> None:
         kind = type(event)
+        if self._follow is not None and kind is not TextDelta:
+            self._follow(event)
         if kind is TextDelta or kind is ReasoningDelta:
             if event.text:  # type: ignore[union-attr]  # both have one
                 self._content(event, event.choice)  # type: ignore[union-attr]
