@@ -99,6 +99,7 @@ class Interpreter:
         """Let the request's body go: there will be no other attempt."""
         self._body = b""
         self.request.release()
+        del self.asked  # the codecs at work hold what they need of it
         self._decoded = None
 
     def target_format(self, provider: Provider) -> Format:

@@ -67,6 +67,8 @@ CHECKPOINT_S = 5.0
 """A running stream that a crash charges for journals where it stands so often, and whenever its text is counted: about
 every 256 tokens.
 """
+_NO_HEADERS: list[tuple[bytes, bytes]] = []
+"""Of every request whose answer has begun; streams may be many."""
 
 _REQUEST_SLOTS = (
     "_answer",
@@ -490,7 +492,8 @@ class ServedRequest:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
         self._first_content = time.monotonic()
         self._exchange.release_body()
-        self._exchange.headers = []
+        self._exchange.headers = _NO_HEADERS
+        self._exchange.route = None
         self._interpreter.release()
         if self._checkpoints:
             self.due_at = self._bench.deadlines.now + CHECKPOINT_S

@@ -34,6 +34,7 @@ MAX_START_BYTES = 65_536
 MAX_ERROR_BYTES = 65_536
 MAX_ANSWER_BYTES = 268_435_456
 _NEVER = float("inf")
+_NO_HEADERS: dict[bytes, bytes] = {}
 
 Ending = Literal["complete", "failed", "gone", "stopped"]
 """How an attempt ended: whole; by an error; the client left; we stopped it."""
@@ -440,7 +441,7 @@ class StreamRelay(Relay):
 
     def _begin(self) -> None:
         self._begun = True
-        self.upstream_headers = {}  # they have been judged, and streams may be many
+        self.upstream_headers = _NO_HEADERS  # they have been judged, and streams may be many
         self._notes.begun()
 
     def _put_out(self) -> None:
