@@ -1,4 +1,4 @@
-"""The lease book: grants never pass what is free, and nothing is lost or made (design.md §3, Leases)."""
+"""The lease book: grants never pass what is free, and nothing is lost or made."""
 
 import pytest
 from hypothesis import given

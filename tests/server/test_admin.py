@@ -1,4 +1,4 @@
-"""The admin process: health, readiness and metrics without a token (design.md §5)."""
+"""The admin process: health, readiness and metrics without a token."""
 
 import os
 import signal

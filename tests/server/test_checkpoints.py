@@ -1,4 +1,4 @@
-"""What a worker journals of a running stream, and what a crash then charges for it (design.md §3, Crash)."""
+"""What a worker journals of a running stream, and what a crash then charges for it."""
 
 import asyncio
 

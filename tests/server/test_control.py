@@ -1,4 +1,4 @@
-"""The control connection: framing, keys, and what does not arrive in time (design.md §2)."""
+"""The control connection: framing, keys, and what does not arrive in time."""
 
 import asyncio
 import os

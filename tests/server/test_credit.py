@@ -1,4 +1,4 @@
-"""Credit is never overspent, never stranded, and a wait for it always ends (design.md §3, Leases)."""
+"""Credit is never overspent, never stranded, and a wait for it always ends."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Real processes: workers and supervisors are killed, ports and stores are taken (design.md §2, §3, §4)."""
+"""Real processes: workers and supervisors are killed, ports and stores are taken."""
 
 import concurrent.futures
 import contextlib

@@ -5,7 +5,7 @@ journal; only then open the ports and grant leases. What the parts do stands wit
 (processes), `bank` (credit), `drain` (journals), `operations` (what commands ask), `control_socket` and
 `admin_process` (who asks).
 
-Source: design.md, sections 2 (supervisor and workers) and 3 (leases, journals).
+Read ARCHITECTURE.md first: who owns what, and in which order things become true.
 """
 
 import asyncio
