@@ -159,3 +159,35 @@ async def test_state_that_a_provider_keeps_is_nobodys_to_go_on_from(
     assert response.status == 400
     assert field in response.json()["error"]["message"]
     assert len(simulator.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "shape"),
+    [
+        ({"anthropic-version": "2023-06-01"}, {"type", "error", "request_id"}),
+        ({"x-goog-api-key": "sg-nobody-knows-this-one"}, {"error"}),
+    ],
+)
+async def test_errors_of_model_lists_are_told_in_the_shape_of_the_client(
+    gate_inprocess: InProcessGate, headers: dict[str, str], shape: set[str]
+) -> None:
+    for path in ("/v1/models", "/v1/models/nope"):
+        response = await ask(gate_inprocess.url, path, key="sg-nobody-knows-this-one", headers=headers)
+        assert response.status == 401
+        assert set(response.json()) == shape
+        if shape == {"error"}:
+            assert response.json()["error"]["status"] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize("speaks", ["chat", "responses", "messages", "gemini"])
+async def test_the_providers_id_is_told(
+    start_inprocess: StartInProcess, simulator: Simulator, speaks: str, stream: bool
+) -> None:
+    gate = await start_inprocess(config_of(simulator, speaks))
+    body = {"model": "org/m:1", "messages": USER, "stream": stream}
+    response = await ask(gate.url, "/v1/chat/completions", body, key=KEY)
+    assert response.status == 200
+    (row,) = await gate.wait_for_rows(1)
+    assert row.upstream_id
+    assert response.header("x-sluicegate-upstream-id") == row.upstream_id

@@ -19,6 +19,7 @@ from sluicegate.errors import (
     SluicegateError,
     UnsupportedMedia,
 )
+from sluicegate.messages import Format
 from sluicegate.server import telemetry
 from sluicegate.server.auth import Authenticator
 from sluicegate.server.control import SupervisorLink
@@ -43,6 +44,7 @@ Listening = tuple[socket.socket, ssl.SSLContext | None]
 log = logging.getLogger(__name__)
 
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
+MODELS = "/v1/models"
 STOP_GRACE_S = 0.5
 """How long requests that were stopped, and clients that owe us an acknowledgement, have to end."""
 
@@ -241,7 +243,7 @@ class Gateway:
         """Return header lines and body of the answer to what the HTTP layer refuses by itself."""
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
         request_id = new_request_id(self._number)
-        codec = FORMATS[format_of(exchange.path) if exchange is not None else "chat"]
+        codec = FORMATS["chat" if exchange is None else _error_format(exchange)]
         _, body = codec.encode_error(error, request_id)
         return JSON + answer_headers(request_id) + error_lines(error, 0), body
 
@@ -250,7 +252,7 @@ class Gateway:
             return
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
         request_id = request_id or new_request_id(self._number)
-        codec = FORMATS[format_of(exchange.path)]
+        codec = FORMATS[_error_format(exchange)]
         if exchange.answered:
             # Something failed after the head was out: the answer must not look complete.
             exchange.closing = True
@@ -272,6 +274,14 @@ class Gateway:
             exchange.respond(503, _PLAIN, b"not ready\n")
         else:
             exchange.respond(200, _PLAIN, b"ok\n" if exchange.path != "/" else b"sluicegate\n")
+
+
+def _error_format(exchange: Exchange) -> Format:
+    """Return the format in which a request's errors are told; three vendors share the paths of models."""
+    format = format_of(exchange.path)
+    if format == "chat" and (exchange.path == MODELS or exchange.path.startswith(MODELS + "/")):
+        return shape_of("v1", exchange.headers)
+    return format
 
 
 def make_gateway(

@@ -16,6 +16,7 @@ from sluicegate.messages import (
     Finish,
     Format,
     Request,
+    Start,
     StreamError,
     StreamEvent,
     Text,
@@ -243,6 +244,8 @@ class TranslatedAnswer:
                 case StreamError():
                     self.error = event
                     return
+                case Start():
+                    self.upstream_id = self.upstream_id or event.id
                 case UsageReport():
                     self.usage = event.usage
                 case ToolCallStart():
