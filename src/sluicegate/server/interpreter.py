@@ -171,7 +171,7 @@ class Interpreter:
             return self.client.pass_stream(self.asked, options)
         codec = FORMATS[target]
         can = deployment.capabilities
-        decoder = codec.stream_decoder(can, options.count_text)
+        decoder = codec.stream_decoder(can, options.count_text, options.max_event_bytes)
         return TranslatedStream(
             StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
             self.client.stream_encoder(self.asked),

@@ -52,6 +52,7 @@ from sluicegate.server.telemetry import Tally
 from sluicegate.server.thoughts import ThoughtMemory
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
+from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.cost import bill
 from sluicegate.wire.translation import Asked, PassedAnswer, PassedRequest, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
@@ -437,6 +438,7 @@ class ServedRequest:
             keepalive=b"\n" if self._interpreter.array else self._interpreter.client.keepalive,
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
+            reads_arrays=FORMATS[format].reads_arrays,
         )
 
     def _read_answer(

@@ -306,6 +306,7 @@ class StreamRelay(Relay):
         "_keepalive",
         "_keepalive_after_s",
         "_keepalive_every_s",
+        "_reads_arrays",
         "_sent_at",
         "_sniffed",
         "_whole",
@@ -326,11 +327,13 @@ class StreamRelay(Relay):
         keepalive: bytes,
         keepalive_after_s: float,
         keepalive_every_s: float,
+        reads_arrays: bool = False,
     ) -> None:
         """Prepare an attempt.
 
         Args:
             keepalive: the bytes that the client's SDK survives between events.
+            reads_arrays: the provider's format may stream a JSON array instead of events.
         """
         super().__init__(
             exchange,
@@ -342,6 +345,7 @@ class StreamRelay(Relay):
             drain_cap_s=drain_cap_s,
         )
         self.codec = codec
+        self._reads_arrays = reads_arrays
         self._keepalive = keepalive
         self._keepalive_after_s = keepalive_after_s
         self._keepalive_every_s = keepalive_every_s
@@ -380,7 +384,11 @@ class StreamRelay(Relay):
         self._beginning = b""
         self._sniffed = True
         kind = self.upstream_headers.get(b"content-type", b"").lower()
-        if kind.startswith(b"text/event-stream") or not start.startswith((b"{", b"[", b"<")):
+        if (
+            kind.startswith(b"text/event-stream")
+            or not start.startswith((b"{", b"[", b"<"))
+            or (self._reads_arrays and start.startswith(b"["))
+        ):
             self.codec.feed(data)
         elif start.startswith(b"<"):
             raise DecodeError("http", None, "a page instead of a stream")

@@ -44,6 +44,7 @@ from sluicegate.wire.anthropic_event import (
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage
 from sluicegate.wire.envelope import open_envelope
+from sluicegate.wire.sse import MAX_EVENT_BYTES
 from sluicegate.wire.upstream_errors import read_stream_error
 from sluicegate.wire.usual_event import UsualEvent
 
@@ -73,7 +74,12 @@ class _OpenBlock:
 class AnthropicStreamDecoder:
     """Reads one provider's stream. See `StreamDecoder`."""
 
-    def __init__(self, can: Capabilities, count_text: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        can: Capabilities,
+        count_text: Callable[[str], None],
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
         """Start an answer.
 
         Args:
@@ -83,7 +89,8 @@ class AnthropicStreamDecoder:
         self.repaired = False
         """Something had to be put right."""
         self._count_text = count_text
-        self._reader = PieceReader()
+        self._max_event_bytes = max_event_bytes
+        self._reader = PieceReader(max_event_bytes)
         self._model: str | None = None
         self._usage = RunningUsage()
         self._blocks: dict[int, _OpenBlock] = {}
@@ -113,6 +120,7 @@ class AnthropicStreamDecoder:
         if (
             usual is not None
             and self._reader.clean
+            and len(data) <= self._max_event_bytes
             and (
                 usual.rewrite(data, usual.wire_head, usual.wire_tail) is not None
                 or usual.rewrite_burst(data) is not None

@@ -42,5 +42,6 @@ CODEC = Codec(
     encode_error=encode_error,
     error_event=error_event,
     keepalive=KEEPALIVE,
+    reads_arrays=True,
     tool_names=tool_names,
 )

@@ -53,6 +53,7 @@ from sluicegate.wire.gemini_usage import read_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
+from sluicegate.wire.sse import MAX_EVENT_BYTES
 
 _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
@@ -80,7 +81,14 @@ class _Choice:
 class GeminiAnswerDecoder:
     """Reads one provider's answer. See `StreamDecoder`."""
 
-    def __init__(self, can: Capabilities, count_text: Callable[[str], None], *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        can: Capabilities,
+        count_text: Callable[[str], None],
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        *,
+        whole: bool = False,
+    ) -> None:
         """Start an answer.
 
         Args:
@@ -93,7 +101,8 @@ class GeminiAnswerDecoder:
         self._can = can
         self._count_text = count_text
         self._whole = whole
-        self._reader = ChunkReader()
+        self._max_event_bytes = max_event_bytes
+        self._reader = ChunkReader(max_event_bytes)
         self._model: str | None = None
         self._started = False
         self._choices: dict[int, _Choice] = {}
@@ -119,7 +128,7 @@ class GeminiAnswerDecoder:
         if self._broken is not None:
             raise self._broken
         usual = self._usual
-        if usual is not None and self._reader.clean:
+        if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
             read = self._take_usual(usual, data)
             if read is not None:
                 return read

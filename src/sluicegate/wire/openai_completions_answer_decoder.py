@@ -33,6 +33,7 @@ from sluicegate.wire.openai_completions_chunk import (
 )
 from sluicegate.wire.openai_events import DONE, PayloadReader
 from sluicegate.wire.openai_usage import read_normal_usage
+from sluicegate.wire.sse import MAX_EVENT_BYTES
 from sluicegate.wire.usual_event import UsualEvent
 
 _RELEARN = 8
@@ -46,12 +47,18 @@ _REASONS: dict[str, FinishReason] = {
 class CompletionStreamDecoder:
     """Reads one provider's stream. See `StreamDecoder`."""
 
-    def __init__(self, can: Capabilities, count_text: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        can: Capabilities,
+        count_text: Callable[[str], None],
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
         """Start an answer."""
         self.upstream_id: str | None = None
         self._can = can
         self._count_text = count_text
-        self._payloads = PayloadReader(FORMAT)
+        self._max_event_bytes = max_event_bytes
+        self._payloads = PayloadReader(FORMAT, max_event_bytes)
         self._started = False
         self._ended = False
         self._put_right = False
@@ -81,6 +88,7 @@ class CompletionStreamDecoder:
         if (
             usual is not None
             and self._payloads.clean
+            and len(data) <= self._max_event_bytes
             and (
                 usual.rewrite(data, usual.wire_head, usual.wire_tail) is not None
                 or usual.rewrite_burst(data) is not None

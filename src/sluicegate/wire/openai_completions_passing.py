@@ -87,7 +87,7 @@ class CompletionStream:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body; nothing is looked at after the end or an error. Raises DecodeError."""
         usual = self._usual
-        if usual is not None and self._payloads.clean:
+        if usual is not None and self._payloads.clean and len(data) <= self._options.max_event_bytes:
             event = usual.rewrite(data, usual.wire_head, usual.wire_tail) or usual.rewrite_burst(data)
             if event is not None:
                 self._options.count_text(usual.text)

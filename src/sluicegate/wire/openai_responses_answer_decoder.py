@@ -55,6 +55,7 @@ from sluicegate.wire.openai_responses_event import (
 )
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
 from sluicegate.wire.openai_responses_usage import read_usage
+from sluicegate.wire.sse import MAX_EVENT_BYTES
 
 _SUMMARY_BREAK = "\n\n"
 """Between the parts of a thought: each is a paragraph."""
@@ -98,7 +99,12 @@ class _OpenItem:
 class ResponsesStreamDecoder:
     """Reads one provider's stream. See `StreamDecoder`."""
 
-    def __init__(self, can: Capabilities, count_text: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        can: Capabilities,
+        count_text: Callable[[str], None],
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
         """Start an answer.
 
         Args:
@@ -107,7 +113,8 @@ class ResponsesStreamDecoder:
         self.upstream_id: str | None = None
         self._can = can
         self._count_text = count_text
-        self._reader = PayloadReader(FORMAT)
+        self._max_event_bytes = max_event_bytes
+        self._reader = PayloadReader(FORMAT, max_event_bytes)
         self._put_right = False
         self._model: str | None = None
         self._items: dict[int, _OpenItem] = {}
@@ -145,7 +152,7 @@ class ResponsesStreamDecoder:
         if self._broken is not None:
             raise self._broken
         usual = self._usual
-        if usual is not None and self._reader.clean:
+        if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
             # The usual read: more of the same text.
             text = usual.text(data)
             if text is not None:

@@ -147,6 +147,22 @@ class StreamDecoder(Protocol):
         ...
 
 
+class StreamDecoderMaker(Protocol):
+    """Begins to read a stream of one format."""
+
+    def __call__(
+        self, can: Capabilities, count_text: Callable[[str], None], max_event_bytes: int = ..., /
+    ) -> StreamDecoder:
+        """Return the decoder of one answer.
+
+        Args:
+            can: of the model that answers.
+            count_text: given every piece of output text.
+            max_event_bytes: longer events are refused: DecodeError.
+        """
+        ...
+
+
 class AnswerDecoder(Protocol):
     """Reads a plain answer of one format as the events that a stream of it would have brought, End last."""
 
@@ -288,8 +304,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """Finish and usage share an event: the finish waits for usage."""
     decode_request: RequestDecoder
     encode_request: RequestEncoder
-    stream_decoder: Callable[[Capabilities, Callable[[str], None]], StreamDecoder]
-    """Made with the model's capabilities and what counts every piece of output text."""
+    stream_decoder: StreamDecoderMaker
     decode_answer: AnswerDecoder
     stream_encoder: Callable[[Asked], StreamEncoder]
     encode_answer: AnswerEncoder
@@ -304,5 +319,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """The terminal error event as the very first one of a stream."""
     keepalive: bytes
     """What breaks a long silence, between events."""
+    reads_arrays: bool = False
+    """A provider's stream may come as a JSON array that grows: it is read piece by piece."""
     tool_names: Callable[[Request], dict[str, str]] = no_tool_names
     """Of a provider's format: names that `encode_request` has to change, as sent, to the client's."""
