@@ -56,7 +56,7 @@ def configuration(simulator: Simulator) -> dict[str, Any]:
             "capabilities": {"reasoning": "budget" if format in ("messages", "gemini") else "effort"},
         }
         for format in FORMATS
-        for scene in (*SCENES, "several")
+        for scene in (*SCENES, "several", "unsettled")
         for stream in (False, True)
     }
     keys = [{"name": "test", "key": "sg-test-key-0123456789abcdef", "balance_usd": 500}]

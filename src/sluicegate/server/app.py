@@ -252,14 +252,11 @@ class Gateway:
             return
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
         request_id = request_id or new_request_id(self._number)
-        codec = FORMATS[_error_format(exchange)]
         if exchange.answered:
-            # Something failed after the head was out: the answer must not look complete.
-            exchange.closing = True
-            exchange.write(codec.error_event(error, request_id))
+            # The head is out, and whoever knew how the answer is framed has failed: it must not look complete.
             exchange.cut()
             return
-        status, body = codec.encode_error(error, request_id)
+        status, body = FORMATS[_error_format(exchange)].encode_error(error, request_id)
         exchange.respond(status, JSON + answer_headers(request_id) + error_lines(error, 0), body)
 
     def _answer_options(self, exchange: Exchange) -> None:

@@ -223,6 +223,14 @@ class JournalWriter:
             StoreUnavailable: it was not written; or it was, but the disk did not confirm it.
         """
         self.append(record)
+        await self.synced()
+
+    async def synced(self) -> None:
+        """Wait, under `sync: disk`, until the disk has all that was appended.
+
+        Raises:
+            StoreUnavailable: it did not confirm that; what was appended stands all the same.
+        """
         if self._disk:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)

@@ -321,9 +321,18 @@ class ServedRequest:
         except asyncio.CancelledError:
             ending, error = "stopped", InternalError("The gateway stopped serving this request.")
         except Exception:
-            await self._settle("interrupted", InternalError("The gateway failed."), billed=False)
+            failure = InternalError("The gateway failed; this is not your fault.")
+            with contextlib.suppress(StoreUnavailable):  # it is owed, then
+                await self._settle("interrupted", failure, billed=False)
+            if self._exchange.answered and not self._exchange.ended:
+                self._tell_failure(failure)
             raise
-        return await self._end(ending, error)
+        try:
+            return await self._end(ending, error)
+        except StoreUnavailable as failure:  # not settled, so nothing that completes the answer may leave
+            if not self._exchange.gone:
+                self._tell_failure(failure)
+            return 0
 
     async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
         provider = self._plan.settings.catalogue.providers[deployment.provider]
@@ -651,10 +660,12 @@ class ServedRequest:
         exchange = self._exchange
         if exchange.answered:
             exchange.closing = True
-            if self._codec is None:
+            codec = self._codec
+            if codec is None:
                 exchange.abort()
-            else:
-                exchange.end(self._codec.failure(error))
+            else:  # content of the last read may still be here; a finish, or what an attempt never sent, is not told
+                unsent = b"".join(codec.out) if codec.ended and not codec.finishing else b""
+                exchange.end(unsent + codec.failure(error))
             return
         status, body = self._interpreter.error(error, self.request_id)
         exchange.respond(status, JSON + self._told() + error_lines(error, self._attempts), body)

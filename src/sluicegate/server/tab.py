@@ -3,10 +3,23 @@
 Pure rules are `billing`'s; allowances are `credit`'s. A tab is opened once and settled once.
 """
 
+import asyncio
+import contextlib
+import time
+
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.billing.ledger import Checkpoint, Extended, ProviderCost, Reserved, Settled, UsageRow
+from sluicegate.billing.ledger import (
+    Checkpoint,
+    Extended,
+    ProviderCost,
+    Reservation,
+    Reserved,
+    Settled,
+    UsageRow,
+    settle_after_crash,
+)
 from sluicegate.billing.price import charge
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
@@ -14,9 +27,12 @@ from sluicegate.routing.catalog import Price
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.journal import JournalWriter
+from sluicegate.server.telemetry import SETTLEMENTS_OWED, log
 
 MIN_CUT_TOKENS = 256
 """A token limit that credit does not cover is never cut below this."""
+OWED_RETRY_S = 0.25
+"""How often a settlement that the journal would not take is offered again."""
 
 
 class Till:
@@ -29,12 +45,43 @@ class Till:
         self.link = link
         self.synced = synced
         self.on_crash = "none"
+        self._owed: list[Tab] = []
+        self._loop = asyncio.get_running_loop()
+
+    def owe(self, tab: "Tab") -> None:
+        """Keep a request whose settlement the journal would not take, and offer it until it does.
+
+        Should the worker die before, recovery comes to the same: the reservation is still open in the journal.
+        """
+        if not self._owed:
+            log(SETTLEMENTS_OWED, request=tab.row.request_id)
+            self._loop.call_later(OWED_RETRY_S, self._pay)
+        self._owed.append(tab)
+
+    def _pay(self) -> None:
+        while self._owed:
+            try:
+                self._owed[-1].resolve()
+            except StoreUnavailable:
+                self._loop.call_later(OWED_RETRY_S, self._pay)
+                return
+            self._owed.pop()
 
 
 class Tab:
     """What one request may cost, and in the end does."""
 
-    __slots__ = ("_key", "_price", "_till", "on_crash", "open", "reserved_nano", "row", "settled")
+    __slots__ = (
+        "_checkpoint",
+        "_key",
+        "_price",
+        "_till",
+        "on_crash",
+        "open",
+        "reserved_nano",
+        "row",
+        "settled",
+    )
 
     def __init__(self, till: Till, key: KeyRecord, price: Price | None, row: UsageRow) -> None:
         """Args: price: None where the model is free."""
@@ -43,6 +90,7 @@ class Tab:
         self._price = price
         self.row = row
         self.on_crash = till.on_crash
+        self._checkpoint: Checkpoint | None = None
         self.reserved_nano = 0
         self.open = False
         self.settled = False
@@ -161,7 +209,9 @@ class Tab:
             list_cost_nano_usd=list_cost,
             cost_nano_usd=min(list_cost, self.reserved_nano) if self.prepaid else list_cost,
         )
-        self._till.journal.append(Checkpoint(request_id=self.row.request_id, row=row, finished=finished))
+        checkpoint = Checkpoint(request_id=self.row.request_id, row=row, finished=finished)
+        self._till.journal.append(checkpoint)
+        self._checkpoint = checkpoint
 
     def lost_attempt(self, attempt: int, provider: str, provider_model: str, at: float, reason: str) -> None:
         """Note for the operator that an attempt may have cost something that nobody pays for."""
@@ -183,7 +233,8 @@ class Tab:
         """Charge for what was used and journal it, once; the row says what was charged and what credit did not reach.
 
         Raises:
-            StoreUnavailable: the journal takes nothing; what would complete the answer must not leave.
+            StoreUnavailable: the journal takes nothing, or the disk did not confirm it; what would complete the answer
+                must not leave.
         """
         if self.settled:
             raise AssertionError("a request is settled once")
@@ -199,15 +250,46 @@ class Tab:
                 self.reserved_nano += await self._till.credit.cover(account_id, missing)
                 row.cost_nano_usd = min(list_cost, self.reserved_nano)
                 row.shortfall_nano_usd = list_cost - row.cost_nano_usd
-        record = Settled(request_id=row.request_id, account_id=account_id, row=row)
-        if self._till.synced:
-            await self._till.journal.append_synced(record)
-        else:
-            self._till.journal.append(record)
-        if self.prepaid:
-            self._till.credit.settle(account_id, self.reserved_nano, row.cost_nano_usd)
-        self._till.link.wake()
+        journal = self._till.journal
+        try:
+            journal.append(Settled(request_id=row.request_id, account_id=account_id, row=row))
+        except StoreUnavailable:
+            self._till.owe(self)
+            raise
+        try:
+            if self._till.synced:
+                await journal.synced()
+        finally:  # what the journal has stands, whatever the disk says
+            self._close(row.cost_nano_usd)
         return row
+
+    def resolve(self) -> None:
+        """Settle a request whose answer was broken off because the journal took nothing, as after a crash.
+
+        Raises:
+            StoreUnavailable: it still takes nothing.
+        """
+        reservation = Reservation(
+            request_id=self.row.request_id,
+            account_id=self._key.account_id,
+            amount_nano=self.reserved_nano,
+            row=self.row,
+            on_crash=self.on_crash,
+            checkpoint=self._checkpoint,
+        )
+        *lost, last = settle_after_crash(reservation, time.time())
+        assert isinstance(last, Settled)
+        self._till.journal.append(last)
+        for record in lost:
+            with contextlib.suppress(StoreUnavailable):  # it carries no charge
+                self._till.journal.append(record)
+        self._close(last.row.cost_nano_usd)
+
+    def _close(self, charged_nano: int) -> None:
+        """Free what was held beyond the charge, and have the supervisor read on."""
+        if self.prepaid:
+            self._till.credit.settle(self._key.account_id, self.reserved_nano, charged_nano)
+        self._till.link.wake()
 
     def _free(self, amount: int) -> None:
         if amount:

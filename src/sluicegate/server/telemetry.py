@@ -261,6 +261,8 @@ JOURNAL_RECOVERED = Event("journal_recovered", logging.WARNING)
 """Requests that a crash interrupted were settled."""
 JOURNAL_FAILED = Event("journal_failed", logging.ERROR)
 """A worker's journal could not be written, rotated or brought to the disk."""
+SETTLEMENTS_OWED = Event("settlements_owed", logging.ERROR)
+"""The journal takes no settlements: answers are broken off, and settled as soon as it does."""
 JOURNAL_DAMAGED = Event("journal_damaged", logging.ERROR)
 """Bytes that no record explains, kept in a .bad file."""
 JOURNAL_TORN = Event("journal_torn", logging.INFO)
