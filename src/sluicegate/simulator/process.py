@@ -98,10 +98,15 @@ class SimulatorProcess:
         return self.url + "/v1"
 
     def push(
-        self, *scripts: Script, model: str | None = None, path: str | None = None, times: int | None = 1
+        self,
+        *scripts: Script,
+        model: str | None = None,
+        path: str | None = None,
+        holds: str | None = None,
+        times: int | None = 1,
     ) -> None:
         """Play these scripts, one a request, to the next requests that match."""
-        rules = [Rule(script=script, model=model, path=path, times=times) for script in scripts]
+        rules = [Rule(script=script, model=model, path=path, holds=holds, times=times) for script in scripts]
         self._call("POST", "/_sim/scripts", msgspec.json.encode(rules))
 
     def requests(self) -> list[dict[str, Any]]:

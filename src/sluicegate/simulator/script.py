@@ -232,5 +232,7 @@ class Rule(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fiel
     """The request's model must be this."""
     path: str | None = None
     """The request's path must contain this."""
+    holds: str | None = None
+    """The request's body must contain this; for scripts that begin with the whole body."""
     times: int | None = 1
     """How often it applies; None: always."""

@@ -300,6 +300,8 @@ class Simulator:
                 continue
             if rule.path is not None and (record is None or rule.path not in record.path):
                 continue
+            if rule.holds is not None and (record is None or rule.holds.encode() not in record.body):
+                continue
             if rule.times is not None:
                 rule.times -= 1
                 if rule.times <= 0:
