@@ -37,6 +37,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     forced_tools: bool = True
     """A call can be demanded."""
     custom_tools: bool = False
+    web_search: bool = False
+    """Chat: searches the web where `web_search_options` ask for it, which all other models refuse."""
+    search_with_tools: bool = False
+    """Gemini: a web search and functions may be asked for together."""
     images_in_results: bool = False
     """Chat and Gemini: tool results may hold images."""
     response_schema: bool = True

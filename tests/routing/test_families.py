@@ -59,6 +59,10 @@ CHANGES: list[tuple[Format, str, dict[str, Any]]] = [
     ("messages", "claude-mythos-preview", {"reasoning": "adaptive", "temperature": False}),
     ("messages", "claude-haiku-5-5", {"reasoning_off": True, "temperature": False, "prefill": False}),
     ("chat", "anthropic/claude-4.5-sonnet", {"max_temperature": 1.0, "json_object": False}),
+    ("chat", "gpt-4o-mini-search-preview", {"web_search": True, "limit_field": "max_completion_tokens"}),
+    ("chat", "gpt-5-search-api", {"web_search": True}),
+    ("chat", "gpt-4o-mini", {"web_search": False}),
+    ("chat", "perplexity/sonar-pro", {"web_search": True}),
     # Google
     ("gemini", "gemini-2.0-flash", {"reasoning": "none", "json_with_tools": False, "signed_calls": False}),
     ("gemini", "models/gemini-2.5-pro", {"reasoning": "budget", "reasoning_off": False, "min_budget_tokens": 128}),

@@ -654,7 +654,8 @@ def test_what_is_refused() -> None:
             request(tools=[Tool(name="w")], tool_choice=ToolChoice(mode="required")),
             Capabilities(forced_tools=False),
         ),
-        (request(web_search={"allowed_domains": ["a"]}), CAN),
+        (request(web_search={"allowed_domains": ["a"]}), Capabilities(web_search=True)),
+        (request(web_search={}), CAN),
     ):
         with pytest.raises(UnsupportedFeature):
             write("chat", given, can)
@@ -662,7 +663,7 @@ def test_what_is_refused() -> None:
 
 def test_search_options_are_nested_again() -> None:
     given = request(web_search={"user_location": {"type": "approximate", "city": "Oslo"}, "max_uses": 3})
-    told, dropped = write("chat", given)
+    told, dropped = write("chat", given, Capabilities(web_search=True))
     assert told["web_search_options"] == {
         "user_location": {"type": "approximate", "approximate": {"city": "Oslo"}}
     }

@@ -538,6 +538,10 @@ class Abilities(Section):
     """Whether its count of input leaves cached tokens out although the format includes them."""
     output_excludes_reasoning: Flag | None = None
     """Whether its count of output leaves reasoning out although the format includes it."""
+    web_search: Flag | None = None
+    """Whether chat takes `web_search_options`; without, a search among functions is left out, one alone refused."""
+    search_with_tools: Flag | None = None
+    """Whether Gemini takes a web search and functions together."""
     clean_schemas: Flag | None = None
     """Whether it refuses uncommon keywords of JSON Schema, so that they become descriptions."""
     call_ids: Flag | None = None

@@ -76,6 +76,10 @@ _OPENAI_FAMILIES = (
     ),
     _family(r"gpt-4-.*", _OPENAI, files=False, response_schema=False, max_output_tokens=4096),
     _family(r"gpt-4o-2024-05-13", _OPENAI, response_schema=False, max_output_tokens=4096),
+    _family(
+        r"gpt-4o.*-search-.*|gpt-5-search-.*",
+        _OPENAI, web_search=True, temperature=False, max_output_tokens=16_384,
+    ),
     _family(r"gpt-4o.*audio.*|gpt-audio.*", _OPENAI, _TEXT_ONLY, audio=True, response_schema=False),
     _family(r"gpt-4o.*|chatgpt-4o.*|gpt-4\.5.*", _OPENAI, max_output_tokens=16_384),
     _family(r"gpt-4\.1.*", _OPENAI, max_output_tokens=32_768),
@@ -202,6 +206,7 @@ _OTHER_FAMILIES = (
     _family(r"(?:meta-)?llama-?3\.2.*vision.*", files=False, reasoning="none"),
     _family(r"(?:meta-)?llama-?[23].*|codellama.*", _TEXT_ONLY, reasoning="none"),
     _family(r"(?:meta-)?llama.*", files=False, reasoning="none"),
+    _family(r"sonar.*", files=False, web_search=True, reasoning="none"),
     _family(r"grok-2.*vision.*", files=False, reasoning="none"),
     _family(r"grok-3-mini.*", _TEXT_ONLY, reasoning_off=False, efforts=("low", "high"), output_excludes_reasoning=True),
     _family(r"grok-[23].*", _TEXT_ONLY, reasoning="none"),

@@ -24,6 +24,8 @@ from sluicegate.messages import (
     ToolCall,
     ToolResult,
 )
+from sluicegate.wire.anthropic_fields import Object
+from sluicegate.wire.anthropic_tool_changes import CHANGES, changed, loaded
 from sluicegate.wire.envelope import open_envelope
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
@@ -33,17 +35,17 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _BY_ROLE: dict[str, frozenset[str]] = {
     "user": frozenset({"text", "image", "document", "search_result", "tool_result"}),
     "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use"}),
-    "system": frozenset({"text"}),
+    "system": frozenset({"text"}) | CHANGES,
 }
-_IN_RESULTS = frozenset({"text", "image", "document", "search_result"})
-_SEARCH_TRACES = frozenset({"server_tool_use", "web_search_tool_result", "web_fetch_tool_result"})
+_IN_RESULTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+_SEARCH_TRACES = frozenset(
+    {"server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"}
+)
 _VENDOR_BLOCKS = frozenset(
     {
         "code_execution_tool_result",
         "bash_code_execution_tool_result",
         "text_editor_code_execution_tool_result",
-        "tool_search_tool_result",
-        "tool_reference",
         "container_upload",
         "mcp_tool_use",
         "mcp_tool_result",
@@ -74,6 +76,8 @@ class _Block(msgspec.Struct, gc=False):
     name: Any = None
     input: msgspec.Raw = _NULL
     tool_use_id: Any = None
+    tool_name: Any = None
+    tool: msgspec.Raw = _NULL
     is_error: Any = None
     cache_control: Any = None
 
@@ -137,6 +141,8 @@ class ContentReader:
         self._told: set[str] = set()
         self._result_paths: dict[int, str] = {}
         """Where each result stood, by its identity."""
+        self.declared: list[tuple[Object, str]] = []
+        """Tools that came in the conversation, and their paths."""
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -273,6 +279,10 @@ class ContentReader:
                 return _image(block, path)
             case "document":
                 return self._document(block, path)
+            case "tool_reference":
+                return self._tool_reference(block, path)
+            case "tool_addition" | "tool_removal":
+                return self._tool_change(block, path)
             case _:
                 return self._search_result(block, path)
 
@@ -322,6 +332,18 @@ class ContentReader:
         if not all(isinstance(part, Text) for part in parts):
             self._notes.reject(path, "documents made of images are known to one vendor only")
         return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+    def _tool_reference(self, block: _Block, path: str) -> Text:
+        name = _needed_text(block.tool_name, f"{path}.tool_name")
+        self._drop_once("tool_reference", "a tool that was found is named in words")
+        return Text(text=loaded(name), cache=cache_mark(block.cache_control, path))
+
+    def _tool_change(self, block: _Block, path: str) -> Text:
+        said, declared = changed(block.type, block.tool, f"{path}.tool")
+        if declared is not None:
+            self.declared.append((declared, f"{path}.tool.definition"))
+        self._drop_once(block.type, "a change of tools is told in words")
+        return Text(text=said, cache=cache_mark(block.cache_control, path))
 
     def _search_result(self, block: _Block, path: str) -> Text:
         title, source = _text(block.title, f"{path}.title"), _text(block.source, f"{path}.source")

@@ -94,7 +94,7 @@ class _RequestReader:
         messages = content.system(self._top["system"]) if "system" in self._top else []
         messages += content.messages(self._top.get("messages"))
         self._mark_last(messages)
-        tools, web_search = self._tools()
+        tools, web_search = self._tools(content.declared)
         choice, parallel = self._tool_choice(tools)
         request = Request(
             model=model,
@@ -203,8 +203,12 @@ class _RequestReader:
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 
-    def _tools(self) -> tuple[list[Tool], dict[str, Any] | None]:
-        """Return the function tools, and the options of a web search if there is one."""
+    def _tools(self, later: list[tuple[Object, str]]) -> tuple[list[Tool], dict[str, Any] | None]:
+        """Return the function tools, and the options of a web search if there is one.
+
+        Args:
+            later: tools that came in the conversation, and their paths.
+        """
         tools: list[Tool] = []
         web_search: dict[str, Any] | None = None
         names: set[str] = set()
@@ -221,8 +225,15 @@ class _RequestReader:
                 tools.append(self._tool(fields, name, path))
             elif kind.startswith("web_search_"):
                 web_search = self._web_search(fields, path)
+            elif kind.startswith("tool_search_tool_"):
+                self._notes.drop(path, "all tools are told at once")
             else:
                 self._notes.reject(f"{path}.type", f"{kind!r} is known to one vendor only")
+        for fields, path in later:
+            name = needed_text(fields, "name", path)
+            if name not in names:
+                names.add(name)
+                tools.append(self._tool(fields, name, path))
         return tools, web_search
 
     def _tool(self, fields: Object, name: str, path: str) -> Tool:

@@ -17,7 +17,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire.gemini_content_decoder import ContentReader
 from sluicegate.wire.gemini_fields import Fields
-from sluicegate.wire.gemini_schema import to_json_schema
+from sluicegate.wire.gemini_schema import from_either_dialect, to_json_schema
 from sluicegate.wire.translation import Notes, bad_field
 
 MAX_STOP_SEQUENCES = 5
@@ -156,7 +156,7 @@ class _RequestReader:
     def _response_format(self, config: Fields) -> ResponseFormat | None:
         if "responseSchema" in config and "responseJsonSchema" in config:
             raise bad_field(config.at("responseJsonSchema"), "only one of both schemas may be given")
-        schema = config.free("responseJsonSchema")
+        schema = from_either_dialect(config.free("responseJsonSchema"))
         if schema is None:
             own = config.free("responseSchema")
             schema = None if own is None else to_json_schema(own)
@@ -219,7 +219,7 @@ class _RequestReader:
     def _tool(self, declaration: Fields) -> Tool:
         if "parameters" in declaration and "parametersJsonSchema" in declaration:
             raise bad_field(declaration.at("parametersJsonSchema"), "only one of both schemas may be given")
-        schema = declaration.free("parametersJsonSchema")
+        schema = from_either_dialect(declaration.free("parametersJsonSchema"))
         if schema is None:
             own = declaration.free("parameters")
             schema = None if own is None else to_json_schema(own)

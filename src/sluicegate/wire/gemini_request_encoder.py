@@ -247,7 +247,9 @@ class _RequestWriter:
                 self._notes.reject("tools", "two tools have the same name")
             declared = [self._tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools)]
             entries.append({"functionDeclarations": declared})
-        if request.web_search is not None:
+        if request.web_search is not None and request.tools and not self._can.search_with_tools:
+            self._notes.warn("web_search", "not beside functions")
+        elif request.web_search is not None:
             self._search(request.web_search)
             entries.append({"googleSearch": {}})
         calling = self._calling() if request.tools else None

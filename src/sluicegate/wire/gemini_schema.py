@@ -78,6 +78,15 @@ def to_json_schema(schema: Any, depth: int = 0) -> Schema:
     return found
 
 
+def from_either_dialect(schema: Any) -> Any:
+    """Return what stands where a JSON Schema belongs, Gemini's own dialect turned into it.
+
+    Clients of the vendor write that dialect there too, and its server reads it.
+    """
+    is_own = isinstance(schema, dict) and schema.get("type") in _TYPES
+    return to_json_schema(schema) if is_own else schema
+
+
 def _make_nullable(schema: Schema) -> None:
     if "type" in schema:
         schema["type"] = [schema["type"], "null"]

@@ -12,6 +12,7 @@ from sluicegate.capabilities import Capabilities
 from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool, ToolChoice
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_chat_content_encoder import ContentWriter, provider_name
+from sluicegate.wire.openai_user import provider_user
 from sluicegate.wire.translation import Notes
 
 _BUDGETS = ((1, "none"), (1024, "minimal"), (4096, "low"), (16384, "medium"), (32769, "high"))
@@ -93,12 +94,12 @@ class _RequestWriter:
         return {"logprobs": True} if top is None else {"logprobs": True, "top_logprobs": min(top, 20)}
 
     def _bookkeeping(self) -> dict[str, Any]:
-        request = self._request
+        request, notes = self._request, self._notes
         told: dict[str, Any] = {}
         if request.verbosity is not None:
             told["verbosity"] = request.verbosity
         if request.user:
-            told["user"] = request.user
+            told["user"] = provider_user(request.user, notes)
         if request.metadata:
             told["metadata"] = request.metadata
         if request.service_tier is not None:
@@ -106,7 +107,7 @@ class _RequestWriter:
         if request.prompt_cache_key and self._can.prompt_cache:
             told["prompt_cache_key"] = request.prompt_cache_key
         elif request.prompt_cache_key:
-            self._notes.drop("prompt_cache_key")
+            notes.drop("prompt_cache_key")
         return told
 
     # ---- tools ----------------------------------------------------------------------------------------------------
@@ -169,6 +170,12 @@ class _RequestWriter:
     def _web_search(self) -> dict[str, Any]:
         search = self._request.web_search
         if search is None:
+            return {}
+        if not self._can.web_search:
+            if self._request.tools:  # one offer among others: the turn goes on without
+                self._notes.warn("web_search", "this model does not search")
+            else:
+                self._notes.reject("web_search", "this model does not search", lenient_ok=True)
             return {}
         options: dict[str, Any] = {}
         for key, value in search.items():

@@ -12,6 +12,7 @@ from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Message, Reasoning, Refusal, Request, Text, ToolCall, ToolResult
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_chat_request_encoder import sampling
+from sluicegate.wire.openai_user import provider_user
 from sluicegate.wire.translation import Notes
 
 MAX_TOP_LOGPROBS = 5
@@ -39,7 +40,7 @@ def encode_request(request: Request, model: str, can: Capabilities, notes: Notes
         if request.top_logprobs is not None and request.top_logprobs > MAX_TOP_LOGPROBS:
             notes.warn("top_logprobs", f"cut to {MAX_TOP_LOGPROBS}")
     if request.user:
-        body["user"] = request.user
+        body["user"] = provider_user(request.user, notes)
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}

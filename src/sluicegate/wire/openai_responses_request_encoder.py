@@ -12,6 +12,7 @@ from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool,
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_items_encoder import ItemWriter
 from sluicegate.wire.openai_responses_tools import provider_name
+from sluicegate.wire.openai_user import provider_user
 from sluicegate.wire.translation import Notes
 
 MIN_OUTPUT_TOKENS = 16
@@ -143,7 +144,7 @@ class _RequestWriter:
         request, notes = self._request, self._notes
         told: dict[str, Any] = {}
         if request.user:
-            told["safety_identifier"] = request.user
+            told["safety_identifier"] = provider_user(request.user, notes)
         if request.metadata and all(isinstance(value, str) for value in request.metadata.values()):
             told["metadata"] = request.metadata
         elif request.metadata:
