@@ -967,7 +967,7 @@ def test_what_this_format_cannot_say() -> None:
         {"suffix": "x"},
         {"logit_bias": {"1": 5.0}},
         {"logprobs": True},
-        {"stop": [" "]},
+        {"stop": [" "], "choices": 2},
     ):
         with pytest.raises(UnsupportedFeature):
             write(asked(**field))  # type: ignore[arg-type]

@@ -806,8 +806,9 @@ def test_limits_sampling_and_the_rest() -> None:
     )
     assert "generationConfig" not in body
     assert [entry.partition(";")[0] for entry in dropped] == ["temperature", "top_k"]
-    with pytest.raises(UnsupportedFeature):
-        encode(asking(said("user", "a"), stop=list("abcdef")))
+    body, dropped = encode(asking(said("user", "a"), stop=list("abcdef")))
+    assert body["generationConfig"]["stopSequences"] == list("abcd")
+    assert [entry.partition(";")[0] for entry in dropped] == ["stop"], "the others are cut here"
 
 
 def test_web_search_there_and_refused_limits() -> None:

@@ -647,7 +647,7 @@ def test_sampling_that_the_model_does_not_take() -> None:
 def test_what_is_refused() -> None:
     for given, can in (
         (request(suffix="x"), CAN),
-        (request(stop=["a"] * 5), CAN),
+        (request(stop=["a"] * 5, choices=2), CAN),
         (request(tools=[Tool(name="w")]), Capabilities(tools=False)),
         (request(user(Text(text="a")), assistant(Text(text="b")), continues=True), CAN),
         (

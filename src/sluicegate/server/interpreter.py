@@ -90,7 +90,7 @@ class Interpreter:
         self._policy: Policy = policy
         self._decoded: tuple[Request, list[str]] | None = None
         self._cut_at: list[str] = []
-        """Stop sequences that the provider's format does not know: the answer is cut here."""
+        """Stop sequences that the provider is not told: the answer is cut here."""
         self._thoughts = thoughts if format == "chat" else None
         self._account_id = account_id
         self.turn: Turn | None = None
@@ -136,7 +136,6 @@ class Interpreter:
                 request.messages = restore(request.messages, self._thoughts, self._account_id, now)
             self._decoded = (request, notes.dropped)
         request, dropped = self._decoded
-        self._cut_at = request.stop if target == "responses" else []
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         self.asked.tool_names = FORMATS[target].tool_names(request)
@@ -154,6 +153,7 @@ class Interpreter:
         if not provider.stream_options:
             unwanted.add("stream_options")
         self.dropped = notes.dropped
+        self._cut_at = notes.cut_at
         return json_edit.changed(body, {}, unwanted) if unwanted else body
 
     def upstream_lines(

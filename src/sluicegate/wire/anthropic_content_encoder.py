@@ -112,8 +112,12 @@ class ContentWriter:
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
-    def turns(self, messages: list[Message]) -> list[Block]:
-        """Return the `messages` of the request."""
+    def turns(self, messages: list[Message], *, continues: bool = False) -> list[Block]:
+        """Return the `messages` of the request.
+
+        Args:
+            continues: the client knows that the model goes on with a last turn of its own.
+        """
         turns: list[_Turn] = []
         for message in messages[_leading(messages) :]:
             if message.role in ("system", "developer"):
@@ -126,7 +130,7 @@ class ContentWriter:
             self._notes.reject("messages", "the conversation needs a user turn")
         self._begin_with_user(turns)
         self._pair(turns)
-        self._end(turns)
+        self._end(turns, continues=continues)
         return [{"role": turn.role, "content": _simplest(turn.content())} for turn in turns if turn.content()]
 
     def _turn(self, turns: list[_Turn], role: str, path: str) -> _Turn:
@@ -203,23 +207,23 @@ class ContentWriter:
             for call in missing
         ]
 
-    def _end(self, turns: list[_Turn]) -> None:
+    def _end(self, turns: list[_Turn], *, continues: bool) -> None:
         """Look at the last turns: what the model is to go on from."""
         if not turns:
             return
         last = turns[-1]
         if last.role == "assistant":
-            self._end_in_assistant(turns)
+            self._end_in_assistant(turns, continues=continues)
         elif last.results and len(turns) > 1:
             before = [turn for turn in turns[:-1] if turn.role == "assistant"]
             self.lacks_thought = bool(before) and not any(
                 block["type"] in _THOUGHTS for block in before[-1].content()[:1]
             )
 
-    def _end_in_assistant(self, turns: list[_Turn]) -> None:
-        """Let the model continue its own last turn, where it can."""
+    def _end_in_assistant(self, turns: list[_Turn], *, continues: bool) -> None:
+        """Let the model go on with its own last turn, where it can, and where the client does not mean history."""
         last = turns[-1]
-        if self._notes.policy == "lenient":
+        if self._notes.policy == "lenient" and not continues:
             self._notes.warn(last.path, "a user turn 'Continue.' was added")
             turns.append(_Turn("user", last.path))
             turns[-1].blocks = [{"type": "text", "text": "Continue."}]

@@ -113,6 +113,7 @@ class _RequestReader:
             response_format=self._response_format(),
             user=self._user(),
             service_tier=self._tier(),
+            continues=True,
         )
         self._take_rest()
         return request

@@ -15,6 +15,7 @@ from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool,
 from sluicegate.wire.anthropic_content_encoder import ContentWriter, cache_control, provider_name
 from sluicegate.wire.anthropic_request_decoder import MIN_BUDGET_TOKENS
 from sluicegate.wire.anthropic_schema import closed_schema, has_open_objects, tool_schema
+from sluicegate.wire.stop_cutting import cut_here
 from sluicegate.wire.translation import Notes
 
 DEFAULT_MAX_TOKENS = 8192
@@ -59,7 +60,7 @@ class _RequestWriter:
         request = self._request
         self._refuse_what_is_unknown()
         content = ContentWriter(self._model, self._can, self._notes)
-        turns = content.turns(request.messages)
+        turns = content.turns(request.messages, continues=request.continues)
         self._choose_thinking(content)
         body: dict[str, Any] = {"model": self._model, "max_tokens": self._limit}
         output = self._output_config()
@@ -135,11 +136,9 @@ class _RequestWriter:
 
     def _stop(self) -> list[str]:
         stop = [sequence for sequence in self._request.stop if sequence]
-        for sequence in stop:
-            if not sequence.strip():
-                self._notes.reject(
-                    "stop", "a stop sequence of white space only is not taken", lenient_ok=True
-                )
+        blank = [sequence for sequence in stop if not sequence.strip()]
+        if blank:
+            cut_here(self._request, blank, self._notes)
         return [sequence for sequence in stop if sequence.strip()]
 
     def _tier(self) -> str | None:

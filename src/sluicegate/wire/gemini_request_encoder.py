@@ -12,12 +12,12 @@ import msgspec
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import ReasoningControl, Request, Tool
 from sluicegate.wire.gemini_content_encoder import ContentWriter, provider_name
-from sluicegate.wire.gemini_request_decoder import MAX_STOP_SEQUENCES
 from sluicegate.wire.gemini_schema import from_json_schema
+from sluicegate.wire.stop_cutting import told_to_provider
 from sluicegate.wire.translation import Notes
 
 _BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
-_LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
+_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
 _EFFORTS = ((1024, "minimal"), (4096, "low"), (16384, "medium"), (32768, "high"))
 """Budgets below these are the effort beside them."""
 _STRONG = ("high", "xhigh", "max")
@@ -107,10 +107,7 @@ class _RequestWriter:
         limit = self._limit()
         if limit is not None:
             config["maxOutputTokens"] = limit
-        stop = [sequence for sequence in request.stop if sequence]
-        most = max(MAX_STOP_SEQUENCES, self._can.max_stop_sequences)
-        if len(stop) > most:
-            self._notes.reject("stop", f"at most {most} stop sequences are taken")
+        stop = told_to_provider(request, self._can.max_stop_sequences, self._notes)
         if stop:
             config["stopSequences"] = stop
         if request.logprobs or request.top_logprobs is not None:
@@ -228,6 +225,7 @@ class _RequestWriter:
             return {}
         if effort == "none":
             self._notes.warn("reasoning", "this model always thinks: it is asked for little")
+            effort = "minimal"
         level = _LEVELS.get(self._can.nearest_effort(effort))
         if level is None:
             level = "XHIGH" if self._can.xhigh_effort else "HIGH"

@@ -13,9 +13,10 @@ from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool,
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_chat_content_encoder import ContentWriter, provider_name
 from sluicegate.wire.openai_user import provider_user
+from sluicegate.wire.stop_cutting import told_to_provider
 from sluicegate.wire.translation import Notes
 
-_BUDGETS = ((1, "none"), (1024, "minimal"), (4096, "low"), (16384, "medium"), (32769, "high"))
+_BUDGETS = ((1, "none"), (1024, "minimal"), (4096, "low"), (16384, "medium"), (32768, "high"))
 """Thinking budgets below these are these efforts."""
 _STRONG = ("high", "xhigh", "max")
 _CUSTOM_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -250,10 +251,9 @@ def sampling(request: Request, can: Capabilities, notes: Notes) -> dict[str, Any
         notes.warn("top_k", "not taken by this format")
     if request.choices > 1:
         told["n"] = request.choices
-    if len(request.stop) > can.max_stop_sequences:
-        notes.reject("stop", f"at most {can.max_stop_sequences} are taken")
-    if request.stop:
-        told["stop"] = request.stop
+    stop = told_to_provider(request, can.max_stop_sequences, notes)
+    if stop:
+        told["stop"] = stop
     if request.seed is not None:
         told["seed"] = request.seed
     for field, penalty in (

@@ -30,7 +30,7 @@ def encode_request(request: Request, model: str, can: Capabilities, notes: Notes
         body["suffix"] = request.suffix
     body |= _limit(request, can, notes)
     body |= sampling(request, can, notes)
-    stop = list(request.stop)
+    stop = list(body.get("stop", ()))
     if len(stop) < can.max_stop_sequences:
         stop.append(f"\n{_USER}")
     if stop:

@@ -13,12 +13,13 @@ from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_items_encoder import ItemWriter
 from sluicegate.wire.openai_responses_tools import provider_name
 from sluicegate.wire.openai_user import provider_user
+from sluicegate.wire.stop_cutting import told_to_provider
 from sluicegate.wire.translation import Notes
 
 MIN_OUTPUT_TOKENS = 16
 """Smaller limits are refused by the vendor."""
 MAX_TOP_LOGPROBS = 20
-_BUDGETS = ((1, "none"), (1024, "minimal"), (4096, "low"), (16384, "medium"), (32769, "high"))
+_BUDGETS = ((1, "none"), (1024, "minimal"), (4096, "low"), (16384, "medium"), (32768, "high"))
 """Thinking budgets below these are these efforts."""
 _STRONG = ("high", "xhigh", "max")
 _CUSTOM_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -99,8 +100,7 @@ class _RequestWriter:
             notes.reject("suffix", "text cannot be filled in")
         if request.logit_bias:
             notes.reject("logit_bias", "not taken by this format", lenient_ok=True)
-        if request.stop:
-            notes.warn("stop", "the answer is cut here, not at the provider: what it goes on to write costs")
+        told_to_provider(request, 0, notes)
         if request.seed is not None:
             notes.warn("seed", "not taken by this format")
         for field in ("frequency_penalty", "presence_penalty"):

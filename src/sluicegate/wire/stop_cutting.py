@@ -7,8 +7,36 @@ translation matrix, section 14; case B101.
 
 from collections.abc import Sequence
 
-from sluicegate.messages import End, Finish, Start, StreamEvent, TextDelta, UsageReport
-from sluicegate.wire.translation import StreamDecoder
+from sluicegate.messages import End, Finish, Request, Start, StreamEvent, TextDelta, UsageReport
+from sluicegate.wire.translation import Notes, StreamDecoder
+
+
+def told_to_provider(request: Request, most: int, notes: Notes) -> list[str]:
+    """Return the stop sequences that a provider is told; `notes.cut_at` has the others, and says so.
+
+    Args:
+        most: how many it takes.
+    Raises:
+        UnsupportedFeature: several answers cannot be cut here.
+    """
+    stop = [sequence for sequence in request.stop if sequence]
+    if len(stop) > most:
+        cut_here(request, stop[most:], notes)
+    return stop[:most]
+
+
+def cut_here(request: Request, stop: list[str], notes: Notes) -> None:
+    """Note the stop sequences at which the answer is to be cut here.
+
+    Raises:
+        UnsupportedFeature: several answers cannot be.
+    """
+    if request.choices > 1:
+        notes.reject(
+            "stop", "more, or others, than this provider takes, and several answers cannot be cut here"
+        )
+    notes.warn("stop", "the answer is cut here, not at the provider: what it goes on to write costs")
+    notes.cut_at = stop
 
 
 class StopCutter:

@@ -31,6 +31,8 @@ class Notes:
         """
         self.policy = policy
         self.dropped: list[str] = []
+        self.cut_at: list[str] = []
+        """Stop sequences that the provider is not told: the answer is cut here (`stop_cutting`)."""
         self._client = client
 
     def drop(self, field: str, reason: str = "not supported") -> None:
