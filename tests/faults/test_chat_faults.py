@@ -29,7 +29,7 @@ CLOCKS = {
     "max_event_bytes": 4 << 20,
 }
 MAX_ATTEMPTS = 3
-"""The default of `retry.max_attempts`, which counts at one target."""
+"""The default of `retry.max_attempts`, of one request."""
 LIMIT_S = 9.0
 """Two attempts at their longest, with room for a busy machine."""
 
@@ -136,7 +136,7 @@ def judge(word: str, backed: bool, harmless: set[str], outcome: Outcome, row: Us
         assert not outcome.whole, "a false end"
     elif word in MENDED:
         assert outcome.whole, f"a second route was there, yet: {outcome}"
-        assert 2 <= row.attempts <= MAX_ATTEMPTS + 1, f"{row.attempts} attempts"
+        assert 2 <= row.attempts <= MAX_ATTEMPTS, f"{row.attempts} attempts"
     elif not outcome.whole:
         assert outcome.text, f"nothing had left, and a second route was there: {outcome}"
 

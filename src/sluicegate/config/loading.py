@@ -20,6 +20,7 @@ from sluicegate.config.document import Problem
 from sluicegate.config.schema import KeyRow, Sections
 from sluicegate.config.values import is_loopback, parse_proxy
 from sluicegate.errors import ConfigError
+from sluicegate.routing.health import HealthRules
 from sluicegate.routing.proxy_env import choose_proxy
 from sluicegate.server.settings import (
     BillingSettings,
@@ -130,6 +131,13 @@ class Config:
                 max_attempts=sections.retry.max_attempts,
                 after_send=sections.retry.after_send,
                 budget_percent=sections.retry.budget_percent,
+            ),
+            health=HealthRules(
+                failures=sections.health.failures,
+                failure_percent=sections.health.failure_percent,
+                min_requests=sections.health.min_requests,
+                open_s=sections.health.open_for,
+                max_open_s=max(sections.health.open_for, sections.health.max_open_for),
             ),
             journal=JournalSettings(
                 dir=str(self.journal_dir),

@@ -26,7 +26,6 @@ NOT_BUILT_YET = (
     NotBuilt("stream.plain_keepalive"),
     NotBuilt("stream.min_tokens_per_s"),
     NotBuilt("stream.continue_midstream"),
-    NotBuilt("retry.budget_percent"),
     NotBuilt("responses_store.enabled"),
     NotBuilt("responses_store.ttl"),
     NotBuilt("responses_store.max_bytes"),
@@ -36,7 +35,6 @@ NOT_BUILT_YET = (
     NotBuilt("providers.*.stream.plain_keepalive"),
     NotBuilt("providers.*.stream.min_tokens_per_s"),
     NotBuilt("providers.*.stream.continue_midstream"),
-    NotBuilt("models.*.strategy"),
     NotBuilt("models.*.stream.plain_keepalive"),
     NotBuilt("models.*.stream.min_tokens_per_s"),
     NotBuilt("models.*.stream.continue_midstream"),
@@ -45,7 +43,6 @@ NOT_BUILT_YET = (
     NotBuilt("keys.*.month_usd"),
     NotBuilt("keys.*.lifetime_usd"),
     NotBuilt("keys.*.on_limit"),
-    NotBuilt("keys.*.may_override"),
 )
 """Every setting that the schema takes and the gate does not act on."""
 

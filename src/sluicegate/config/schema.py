@@ -420,11 +420,28 @@ class Retry(Section):
     """How often the gate tries again before anything has reached the client."""
 
     max_attempts: Annotated[Whole, Field(ge=1, le=20)] = 3
-    """Attempts at one target where nothing was processed (no connection, 429, 503, 529)."""
+    """Attempts of one request where nothing was processed (no connection, 429, 503, 529); each route is tried once
+    all the same."""
     after_send: Annotated[Whole, Field(ge=0, le=10)] = 1
     """Further attempts of a request that was sent whole and never answered."""
     budget_percent: Annotated[Whole, Field(ge=0, le=100)] = 20
     """Retries of a provider's requests in 10 s, percent; ten are always free, other providers never count."""
+
+
+class Health(Section):
+    """When a route that fails is left alone, and for how long; told by every request's outcome."""
+
+    failures: Annotated[Whole, Field(ge=1, le=1000)] = 5
+    """Failures in a row that open a route's circuit breaker."""
+    failure_percent: Annotated[Whole, Field(ge=1, le=100)] = 50
+    """Share of failures that opens it, percent."""
+    min_requests: Annotated[Whole, Field(ge=1, le=1_000_000)] = 20
+    """Requests of the last 5 to 10 s, in one worker, before their share of failures counts."""
+    open_for: Annotated[Duration, Field(ge=0.1, le=3600)] = 5.0
+    """How long it stays open before one request tries the route again; twice as long each further time, and drawn
+    from a quarter less to a quarter more."""
+    max_open_for: Annotated[Duration, Field(ge=0.1, le=86_400)] = 60.0
+    """Longest time that it stays open."""
 
 
 class ResponsesStore(Section):
@@ -719,7 +736,7 @@ class ModelRow(Section):
     routes: Annotated[tuple[Route, ...], Field(min_length=1)]
     """What serves it, at least one."""
     strategy: Strategy = "weighted"
-    """Choice among routes of one priority."""
+    """Choice among routes of one priority; a conversation keeps its route as far as the strategy allows."""
     price: PriceRow | None = None
     """What a customer pays, USD per million tokens, or free. Left out: the catalogue's row of the first
     route, with `billing.markup_percent`."""
@@ -818,6 +835,8 @@ class Sections(Section):
     """What is charged when things go wrong."""
     retry: Retry = Retry()
     """How often the gate tries again."""
+    health: Health = Health()
+    """When a route that fails is left alone."""
     translation: Translation = "default"
     """How strictly requests are translated between formats: default, strict or lenient."""
     responses_store: ResponsesStore = ResponsesStore()

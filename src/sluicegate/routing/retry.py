@@ -17,10 +17,13 @@ from sluicegate.errors import (
     UpstreamStatus,
     UpstreamTimeout,
 )
+from sluicegate.routing.chance import fraction
 
 BASE_WAIT_S = 0.5
-"""Upper bound of the wait before a target's second attempt; it doubles with each further one."""
+"""Upper bound of the wait before the second attempt at a target; it doubles with each further attempt."""
 MAX_WAIT_S = 8.0
+FREE_RETRIES = 10
+"""Retries of one provider in 10 s that its budget always allows."""
 
 
 class Rules(NamedTuple):
@@ -33,12 +36,16 @@ class Rules(NamedTuple):
 class Progress(NamedTuple):
     """Where a request stands after an attempt."""
 
-    targets: int
-    """How many targets there are, in order."""
+    targets: tuple[str, ...]
+    """The provider of each target, in the order in which they are tried."""
     target: int = 0
     """The one that was tried last, counting from 0."""
-    made_here: int = 1
-    """Attempts made at it."""
+    tried: int = 1
+    """How many of them have been tried or passed over."""
+    made: int = 1
+    """Attempts made."""
+    again: tuple[int, ...] = ()
+    """Targets that did nothing yet and may be asked again, those that were tried longest ago first."""
     unanswered: int = 0
     """Further attempts spent so far on requests that were sent whole and not answered."""
     begun: bool = False
@@ -50,6 +57,8 @@ class Attempt(NamedTuple):
 
     target: int
     wait_s: float
+    retry: bool
+    """It asks a provider again, and so counts against that provider's budget."""
     progress: Progress
     """Where the request stands once this attempt has been made."""
 
@@ -57,62 +66,81 @@ class Attempt(NamedTuple):
 class _Rule(NamedTuple):
     """What one kind of failure allows."""
 
-    same: bool = False
-    """The same target again, up to max_attempts, before another one."""
-    elsewhere: bool = False
-    """Another target."""
-    last_again: bool = False
-    """The same target again where no other is left, up to max_attempts."""
+    elsewhere: bool = True
+    """A target that was not tried yet."""
+    again: bool = False
+    """This target again, once no other is left, while fewer than max_attempts have been made."""
     after_send: bool = False
     """Only as often as `after_send` allows: the provider may have done the work."""
 
 
-_FINAL = _Rule()
-_NOT_CONNECTED = _Rule(same=True, elsewhere=True)
-_OVERLOADED = _Rule(same=True, elsewhere=True)
-_ELSEWHERE = _Rule(elsewhere=True)
-_NOT_PROCESSED = _Rule(elsewhere=True, last_again=True)
-_CUT = _Rule(elsewhere=True, last_again=True, after_send=True)
-_TIMED_OUT = _Rule(elsewhere=True, after_send=True)
+_FINAL = _Rule(elsewhere=False)
+_ELSEWHERE = _Rule()
+_NOT_PROCESSED = _Rule(again=True)
+_CUT = _Rule(again=True, after_send=True)
+_TIMED_OUT = _Rule(after_send=True)
 
-KIND_RULES = {"rate_limited": _NOT_PROCESSED, "overloaded": _OVERLOADED}
-"""By the kind of a provider's error, where no `retry-after` came with it; with one, the target is left
-alone."""
+KIND_RULES = {"rate_limited": _NOT_PROCESSED, "overloaded": _NOT_PROCESSED}
+"""By the kind of a provider's error, where no `retry-after` came with it; with one, the target is left alone."""
 
 STATUS_RULES = {408: _CUT, 409: _CUT, 425: _CUT, 504: _TIMED_OUT}
 """By the status of any other error. One that is not here: another target."""
 
 
 def next_attempt(
-    error: UpstreamError, progress: Progress, rules: Rules, left_s: float, seed: int
+    error: UpstreamError,
+    progress: Progress,
+    rules: Rules,
+    left_s: float,
+    seed: int,
+    spent: frozenset[str] = frozenset(),
 ) -> Attempt | None:
     """Choose the attempt that follows a failed one, or None to give up.
+
+    Another target comes first, at once; when all have been tried, those that did nothing are asked again, after a wait.
 
     Args:
         progress: how far the request has come, the failed attempt counted.
         left_s: seconds until the request's one deadline.
         seed: makes the wait; any integer.
+        spent: providers whose budget for retries is used up.
     Invariant: None once an event with content has reached the client.
     """
     if progress.begun or left_s <= 0:
         return None
     rule = _rule_for(error)
     unanswered = progress.unanswered + rule.after_send
-    if rule.after_send and unanswered > rules.after_send:
+    if not rule.elsewhere or (rule.after_send and unanswered > rules.after_send):
         return None
-    more_here = progress.made_here < rules.max_attempts
-    others = progress.target + 1 < progress.targets
-    if more_here and (rule.same or (rule.last_again and not others)):
-        wait_s = _wait(progress.made_here, seed)
-        if wait_s < left_s:
-            made_here = progress.made_here + 1
-            return Attempt(
-                progress.target, wait_s, progress._replace(made_here=made_here, unanswered=unanswered)
-            )
-    if rule.elsewhere and others:
-        target = progress.target + 1
-        return Attempt(target, 0.0, progress._replace(target=target, made_here=1, unanswered=unanswered))
+    failed, providers = progress.target, progress.targets
+    again = tuple(target for target in progress.again if target != failed)
+    if rule.again and not rule.after_send:
+        again += (failed,)
+    progress = progress._replace(made=progress.made + 1, again=again, unanswered=unanswered)
+    for target in range(progress.tried, len(providers)):
+        retry = providers[target] == providers[failed]
+        if not (retry and providers[target] in spent):
+            return Attempt(target, 0.0, retry, progress._replace(target=target, tried=target + 1))
+    if progress.made > rules.max_attempts:
+        return None
+    for target in (failed,) if rule.again and rule.after_send else again:
+        if providers[target] not in spent:
+            wait_s = _wait(progress.made - 1, seed)
+            left = progress._replace(target=target, tried=len(providers))
+            return Attempt(target, wait_s, True, left) if wait_s < left_s else None
     return None
+
+
+def may_retry(asked: int, retried: int, percent: int, free: int = FREE_RETRIES) -> bool:
+    """Whether a provider's budget allows one more retry: a dead provider must not be asked many times as often.
+
+    Args:
+        asked: requests it got in the last 5 to 10 s.
+        retried: those of them that were retries.
+        percent: see `retry.budget_percent`.
+        free: retries that are always allowed.
+    """
+    return retried < max(free, asked * percent // 100)
 
 
 def final_error(failures: Sequence[UpstreamError]) -> UpstreamError:
@@ -131,9 +159,7 @@ def _rule_for(error: UpstreamError) -> _Rule:
     if error.retry == "never":
         return _FINAL
     match error:
-        case ConnectFailed():
-            return _NOT_CONNECTED
-        case UpstreamTimeout(phase="connect"):
+        case ConnectFailed() | UpstreamTimeout(phase="connect" | "pool"):
             return _NOT_PROCESSED
         case UpstreamTimeout(phase="total"):
             return _FINAL
@@ -148,9 +174,6 @@ def _rule_for(error: UpstreamError) -> _Rule:
     raise AssertionError(f"no rule for {type(error).__name__}")
 
 
-def _wait(made_here: int, seed: int) -> float:
-    """Draw a wait between nothing and a bound that doubles with each attempt (full jitter)."""
-    bound = min(MAX_WAIT_S, BASE_WAIT_S * 2.0 ** (made_here - 1))
-    mixed = ((seed ^ (made_here << 32)) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & ((1 << 64) - 1)
-    mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
-    return bound * ((mixed ^ (mixed >> 32)) / 2.0**64)
+def _wait(made: int, seed: int) -> float:
+    """Draw a wait between nothing and a bound that doubles with each attempt made (full jitter)."""
+    return min(MAX_WAIT_S, BASE_WAIT_S * 2.0 ** (made - 1)) * fraction(seed, made)

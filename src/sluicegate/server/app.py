@@ -22,13 +22,14 @@ from sluicegate.errors import (
 from sluicegate.messages import Format
 from sluicegate.server import telemetry
 from sluicegate.server.auth import Authenticator
+from sluicegate.server.choosing import allowed
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
-from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, allowed, new_request_id
+from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
@@ -103,6 +104,7 @@ class Gateway:
     def apply(self, settings: WorkerSettings) -> None:
         """Go on with other settings; running requests keep those they began with."""
         self._bench.plan = Plan(settings)
+        self._bench.deployments.apply(settings)
         self._bench.till.on_crash = settings.billing.on_crash
         self._inbound.settings = settings.server
         self._auth = Authenticator(self._link, settings.key_secret)

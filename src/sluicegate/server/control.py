@@ -39,6 +39,21 @@ MISS_S = 1.0
 # ── from the supervisor ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class DeploymentHealth(msgspec.Struct, tag="health", frozen=True):
+    """What a worker found of a deployment: told by it to the supervisor, and by that to the other workers."""
+
+    provider: str
+    model: str
+    opens: int
+    """How often its breaker opened since it last worked; 0: it is closed."""
+    open_s: float
+    """How long it stays open from now on."""
+    cooling_s: float
+    """How long it wants to be left alone."""
+    kind: str
+    """Of the error that led to it."""
+
+
 class Boot(msgspec.Struct, tag="boot", frozen=True):
     """The first frame: all that a worker needs to start."""
 
@@ -46,6 +61,7 @@ class Boot(msgspec.Struct, tag="boot", frozen=True):
     """Of the worker process; never reused."""
     settings: WorkerSettings
     keys: list[KeyRecord]
+    health: list[DeploymentHealth] = []
 
 
 class Configure(msgspec.Struct, tag="configure", frozen=True):
@@ -120,7 +136,7 @@ class SupervisorBeat(msgspec.Struct, tag="beat", frozen=True):
 Order = Configure | CountersAsked | Adopt | Release | Drain
 """What the worker process itself carries out; the link and its Credit see to the rest."""
 
-FromSupervisor = Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | Order
+FromSupervisor = Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | DeploymentHealth | Order
 
 
 # ── from a worker ───────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +192,17 @@ class Counters(msgspec.Struct, tag="counters", frozen=True):
     values: dict[str, list[Any]]
 
 
-FromWorker = Serving | Leaving | WorkerBeat | KeyAsked | LeaseAsked | GivenBack | JournalGrew | Counters
+FromWorker = (
+    Serving
+    | Leaving
+    | WorkerBeat
+    | KeyAsked
+    | LeaseAsked
+    | GivenBack
+    | JournalGrew
+    | DeploymentHealth
+    | Counters
+)
 
 
 # ── framing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -322,6 +348,8 @@ class SupervisorLink:
         self._loop = asyncio.get_running_loop()
         self._on_order: Callable[[Order], None] | None = None
         self._early_orders: list[Order] = []
+        self._on_health: Callable[[DeploymentHealth], None] | None = None
+        self._early_health: list[DeploymentHealth] = []
         self._boot: asyncio.Future[Boot] = self._loop.create_future()
         self._channel: Channel[FromSupervisor] = Channel(
             _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost
@@ -357,6 +385,13 @@ class SupervisorLink:
         early, self._early_orders = self._early_orders, []
         for order in early:
             on_order(order)
+
+    def take_health(self, on_health: "Callable[[DeploymentHealth], None]") -> None:
+        """Hand over what other workers find of deployments, and what they had found before we were there."""
+        self._on_health = on_health
+        early, self._early_health = self._early_health, []
+        for told in early:
+            on_health(told)
 
     @property
     def ready(self) -> bool:
@@ -444,8 +479,14 @@ class SupervisorLink:
                 self._key_answered(message)
             case KeysChanged():
                 self._keys_changed(message)
+            case DeploymentHealth():
+                if self._on_health is not None:
+                    self._on_health(message)
+                else:
+                    self._early_health.append(message)
             case Boot():
                 self.keys = {key.hash: key for key in message.keys}
+                self._early_health += message.health
                 if not self._boot.done():
                     self._boot.set_result(message)
             case _:

@@ -103,6 +103,11 @@ class Interpreter:
         del self.asked  # the codecs at work hold what they need of it
         self._decoded = None
 
+    def take_out(self, field: str) -> None:
+        """Forget a top-level field that was meant for us alone; before the first attempt."""
+        self._body = json_edit.changed(self._body, {}, {field})
+        self.request = self.client.read_request(self._body, self._path_model, self.request.stream)
+
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
         name = self.client.name

@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 from sluicegate.billing.accounts import KeyRecord
@@ -23,10 +24,8 @@ from sluicegate.errors import (
     BadRequest,
     ClientError,
     DecodeError,
-    Forbidden,
     InsufficientBalance,
     InternalError,
-    ModelNotFound,
     RateLimited,
     SluicegateError,
     StoreUnavailable,
@@ -37,10 +36,12 @@ from sluicegate.errors import (
 )
 from sluicegate.messages import Format, Usage, UsageSource
 from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
-from sluicegate.routing.retry import Progress, Rules, final_error, next_attempt
-from sluicegate.routing.route import order
+from sluicegate.routing.health import CLOSED
+from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
 from sluicegate.server import telemetry
+from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.deployments import Deployments, Standing
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.refusals import answer_headers, error_lines
@@ -53,6 +54,7 @@ from sluicegate.server.thoughts import ThoughtMemory
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.conversation import conversation_key
 from sluicegate.wire.cost import bill
 from sluicegate.wire.translation import Asked, PassedAnswer, PassedRequest, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
@@ -73,6 +75,7 @@ _NO_HEADERS: list[tuple[bytes, bytes]] = []
 
 _REQUEST_SLOTS = (
     "_answer",
+    "_asked_at",
     "_attempts",
     "_bench",
     "_called",
@@ -91,11 +94,14 @@ _REQUEST_SLOTS = (
     "_loop",
     "_meter",
     "_model",
+    "_order",
     "_plan",
     "_relay",
     "_request",
     "_reserved_output",
     "_row",
+    "_served",
+    "_standing",
     "_started",
     "_started_at",
     "_stopping",
@@ -146,9 +152,11 @@ class Bench:
         self.deadlines = deadlines
         self.pool = pool
         self.number = number
+        self.tally = Tally()
+        self.deployments = Deployments(deadlines, self.tally, till.link)
+        self.deployments.apply(settings)
         self.ratios = InputRatios()
         self.thoughts = ThoughtMemory()
-        self.tally = Tally()
         self.limits: dict[str, tuple[KeyRecord, KeyLimits]] = {}
         self.running: set[ServedRequest] = set()
 
@@ -210,6 +218,10 @@ class ServedRequest:
         """When the next checkpoint is due, once the stream has begun."""
         self._stopping: SluicegateError | None = None
         self._switches: Switches | None = None
+        self._served: tuple[Served, ...] = ()
+        """What may serve it, where it overrides something; else its model alone."""
+        self._order: list[tuple[Served, Deployment]] = []
+        self._standing: Standing
 
     # ---- admission --------------------------------------------------------------------------------------------------
 
@@ -220,19 +232,16 @@ class ServedRequest:
             SluicegateError: refused, or failed before a byte was sent; to be told as an error answer.
         """
         request = self._request
-        model = self._plan.settings.catalogue.find(request.model)
-        if model is None:
-            raise ModelNotFound(
-                f"The model '{request.model}' does not exist or you do not have access to it.", param="model"
-            )
-        if not allowed(self._key, request.model, model):
-            raise Forbidden("This API key may not use this model.", param="model")
-        other = request.names_other_models
-        if other is not None and not self._key.may_override:
-            raise BadRequest(f"'{other}' names other models, which this API key may not do.", param=other)
+        catalogue = self._plan.settings.catalogue
+        self._model = model = find_model(catalogue, self._key, request.model)
+        provider = self._exchange.header(PROVIDER_HEADER)
+        if provider is not None or request.names_other_models is not None:
+            self._served = overridden(catalogue, self._key, request, model, provider)
+            if request.value(MODELS) is not None:
+                self._interpreter.take_out(MODELS)
+                self._request = request = self._interpreter.request
         _refuse_kept_state(request)
-        self._model = model
-        wanted = request.max_output_tokens or model.max_output_tokens
+        wanted = request.max_output_tokens or self._max_output_tokens()
         limits = self._bench.limits_of(self._key)
         now = self._loop.time()
         self._estimate = request.input_estimate + wanted * request.choices
@@ -252,9 +261,9 @@ class ServedRequest:
     async def _reserve(self, model: Model) -> None:
         request = self._request
         settings = self._plan.settings
-        whole = request.max_output_tokens or model.max_output_tokens
+        whole = request.max_output_tokens or self._max_output_tokens()
         output = whole
-        if request.stream and not model.hidden_output:
+        if request.stream and not self._hides_output():
             output = min(whole, settings.billing.reserve_output_tokens)
         self._row = UsageRow(
             request_id=self.request_id,
@@ -267,7 +276,8 @@ class ServedRequest:
             started_at=self._started_at,
             client_request_id=_header_text(self._exchange, b"x-request-id"),
         )
-        self._tab = Tab(self._bench.till, self._key, model.price, self._row)
+        others = tuple(one.model.price for one in self._served)
+        self._tab = Tab(self._bench.till, self._key, model.price, self._row, others)
         covered = await self._tab.reserve(
             request.input_estimate,
             output * request.choices,
@@ -284,40 +294,54 @@ class ServedRequest:
             self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
         )
 
+    def _max_output_tokens(self) -> int:
+        """The output to expect where the client gave no limit: of the model that may give the most."""
+        if not self._served:
+            return self._model.max_output_tokens
+        return max(one.model.max_output_tokens for one in self._served)
+
+    def _hides_output(self) -> bool:
+        if not self._served:
+            return self._model.hidden_output
+        return any(one.model.hidden_output for one in self._served)
+
     # ---- attempts ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> int:
         """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
-        deployments = self._model.deployments
-        if len(deployments) > 1:
-            deployments = order(self._model, int.from_bytes(os.urandom(8)))
         self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
-        progress = Progress(targets=len(deployments))
         failures: list[UpstreamError] = []
-        ending: Ending
-        error: SluicegateError | None
+        deployments = self._targets(failures)
+        progress: Progress | None = None
+        ending: Ending = "failed"
+        error: SluicegateError | None = None
+        place: int | None = 0 if deployments else None
         try:
-            while True:
-                self._attempts += 1
-                ending, error = await self._attempt(deployments[progress.target])
-                if ending != "failed" or not isinstance(error, UpstreamError):
+            while place is not None:
+                ending, error = await self._try(deployments, place)
+                if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
                     break
+                progress = progress or Progress(tuple(target.provider for target in deployments))
+                if isinstance(error, ClientError):
+                    place, progress = self._passed_over(progress)
+                    continue
                 failures.append(error)
                 self._note_failure(error)
-                following = next_attempt(
-                    error,
-                    progress._replace(begun=self._first_content is not None),
-                    self._plan.retry,
-                    self._due_at - self._loop.time(),
-                    int.from_bytes(os.urandom(8)),
-                )
+                following = self._following(error, progress)
                 if following is None:
-                    error = final_error(failures)
                     break
+                if following.retry:
+                    self._bench.deployments.retried(deployments[following.target])
                 if following.wait_s and await self._client_leaves_within(following.wait_s):
                     ending, error = "gone", None
                     break
-                progress = following.progress
+                place, progress = following.target, following.progress
+            if (
+                ending == "failed"
+                and failures
+                and (error is None or isinstance(error, UpstreamError | ClientError))
+            ):
+                error = final_error(failures)
         except asyncio.CancelledError:
             ending, error = "stopped", InternalError("The gateway stopped serving this request.")
         except Exception:
@@ -333,6 +357,81 @@ class ServedRequest:
             if not self._exchange.gone:
                 self._tell_failure(failure)
             return 0
+
+    def _targets(self, failures: list[UpstreamError]) -> tuple[Deployment, ...]:
+        """Return the deployments to try, in their order.
+
+        Args:
+            failures: given what is told of those that asked to be left alone for now.
+        """
+        known, model = self._bench.deployments, self._model
+        deployments = model.deployments
+        if not self._served and len(deployments) == 1:
+            (only,) = deployments
+            if known.get(only.provider, only.model).breaker is CLOSED:
+                return deployments
+        key = conversation_key(self._request)
+        tokens = (self._request.input_estimate, self._reserved_output)
+        if not self._served:
+            failures += known.cooling_errors(deployments)
+            return tuple(
+                deployments[place] for place in known.choose(deployments, model.strategy, key, tokens)
+            )
+        self._order = [
+            (one, one.deployments[place])
+            for one in self._served
+            for place in known.choose(one.deployments, one.model.strategy, key, tokens)
+        ]
+        for one in self._served:
+            failures += known.cooling_errors(one.deployments)
+        return tuple(deployment for _, deployment in self._order)
+
+    async def _try(
+        self, deployments: Sequence[Deployment], place: int
+    ) -> tuple[Ending, SluicegateError | None]:
+        """Make one attempt, under the eyes of what is known of its deployment."""
+        known = self._bench.deployments
+        deployment = deployments[place]
+        if self._served:
+            self._serve_as(self._order[place][0])
+        self._attempts += 1
+        self._standing = standing = known.get(deployment.provider, deployment.model)
+        standing.asked += 1
+        standing.running += 1
+        if standing.breaker is not CLOSED:
+            known.starts(standing, self)
+        try:
+            return await self._attempt(deployment)
+        finally:
+            standing.running -= 1
+            if standing.trial is self:
+                standing.trial = None
+
+    def _passed_over(self, progress: Progress) -> tuple[int | None, Progress]:
+        """Go on from a target whose format cannot say the request, which therefore was not sent."""
+        if progress.tried == len(progress.targets):
+            return None, progress
+        self._attempts -= 1
+        target = progress.tried
+        return target, progress._replace(target=target, tried=target + 1)
+
+    def _serve_as(self, one: Served) -> None:
+        """Go on with one of the models that the client named: what it is called and costs is that one's."""
+        self._row.model = one.name
+        if one.model is not self._model:
+            self._model = one.model
+            self._tab.served_at(one.model.price)
+
+    def _following(self, error: UpstreamError, progress: Progress) -> Attempt | None:
+        """Return the attempt that follows a failed one, or None."""
+        return next_attempt(
+            error,
+            progress._replace(begun=self._first_content is not None),
+            self._plan.retry,
+            self._due_at - self._loop.time(),
+            int.from_bytes(os.urandom(8)),
+            self._bench.deployments.spent(progress.targets),
+        )
 
     async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
         provider = self._plan.settings.catalogue.providers[deployment.provider]
@@ -362,8 +461,9 @@ class ServedRequest:
                 connection.abort()
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
         self._relay = relay = self._make_relay(format, provider, clocks)
+        self._asked_at = time.monotonic()
         if not self._called:
-            self._called = time.monotonic()
+            self._called = self._asked_at
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
         try:
             lines = interpreter.upstream_lines(format, provider, body, self._exchange.headers)
@@ -402,7 +502,7 @@ class ServedRequest:
 
     def _asked(self) -> Asked:
         return Asked(
-            model=self._request.model,
+            model=self._row.model,
             id=self.request_id[4:],
             created=int(self._started_at),
             hide_provider=not self._plan.settings.server.expose_provider,
@@ -474,8 +574,12 @@ class ServedRequest:
         row = self._row
         provider, model = row.provider or "", row.provider_model or ""
         outcome = error.kind
+        self._bench.deployments.failed(self._standing, error)
         self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, outcome)
-        sent = not (isinstance(error, UpstreamTimeout) and error.phase == "connect") and error.retry != "same"
+        sent = (
+            not (isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect"))
+            and error.retry != "same"
+        )
         refused = isinstance(error, UpstreamStatus) and error.upstream_status < 500
         if sent and not refused and self._first_content is None:
             self._tab.lost_attempt(self._attempts, provider, model, time.time(), type(error).__name__)
@@ -502,6 +606,8 @@ class ServedRequest:
     def begun(self) -> None:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
         self._first_content = time.monotonic()
+        if self._standing.watched:
+            self._bench.deployments.begun(self._standing, self._first_content - self._asked_at)
         self._exchange.release_body()
         self._exchange.headers = _NO_HEADERS
         self._exchange.route = None
@@ -582,6 +688,8 @@ class ServedRequest:
     async def _end(self, ending: Ending, error: SluicegateError | None) -> int:
         """Settle by how the last attempt ended, then send what ends the answer. Returns the tokens used."""
         exchange = self._exchange
+        if ending == "complete" and self._standing.breaker is not CLOSED:
+            self._bench.deployments.worked(self._standing)
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
             self._interpreter.remember()
@@ -714,15 +822,6 @@ def _refuse_kept_state(request: PassedRequest) -> None:
             raise BadRequest(
                 f"'{field}' is not supported: this gateway keeps no state at providers.", param=field
             )
-
-
-def allowed(key: KeyRecord, asked: str, model: Model) -> bool:
-    """Whether a key's list of models has the id that was asked for, or the model it stands for."""
-    return any(
-        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
-        for pattern in key.models
-        for name in (asked, model.id)
-    )
 
 
 def _header_text(exchange: Exchange, name: bytes) -> str | None:

@@ -4,6 +4,7 @@ import msgspec
 
 from sluicegate.messages import TranslationPolicy
 from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
+from sluicegate.routing.health import HealthRules
 
 
 class TlsServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     clocks: StreamClocks
     billing: BillingSettings
     retry: RetrySettings
+    health: HealthRules = HealthRules()
     journal: JournalSettings
     translation: TranslationPolicy
     catalogue: Catalogue

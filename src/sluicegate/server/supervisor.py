@@ -27,6 +27,7 @@ from sluicegate.server.bank import Bank
 from sluicegate.server.control import (
     Boot,
     Configure,
+    DeploymentHealth,
     FromWorker,
     GivenBack,
     JournalGrew,
@@ -36,6 +37,7 @@ from sluicegate.server.control import (
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.health_board import HealthBoard
 from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
 from sluicegate.server.operations import Operations
@@ -210,6 +212,7 @@ class Supervisor:
             folder, store, self._committed, drain_every_s=settings.worker.journal.drain_every_s
         )
         self._ended_journals: set[int] = set()
+        self._health = HealthBoard()
         self._operations = Operations(store, self._drain, self._bank, self._keys)
         self._operations.add("status", self._status)
         self._operations.add("metrics", self._metrics)
@@ -310,7 +313,7 @@ class Supervisor:
 
     def boot(self, number: int) -> Boot:
         """Return the first frame for a new worker process."""
-        return Boot(number, self._settings.worker, self._keys.all())
+        return Boot(number, self._settings.worker, self._keys.all(), self._health.current())
 
     @property
     def store_answers(self) -> bool:
@@ -326,6 +329,11 @@ class Supervisor:
                 self._bank.given_back(worker.number, message)
             case JournalGrew():
                 self._drain.wake()
+            case DeploymentHealth():
+                self._health.put(message)
+                for number in self._slots.live:
+                    if number != worker.number:
+                        self._slots.send(number, message)
             case KeyAsked():
                 self._slots.send(worker.number, KeyAnswer(message.question, self._keys.find(message.hash)))
 
@@ -361,6 +369,7 @@ class Supervisor:
             "admin": str(self._admin.address),
             "draining": self._stopping,
             "store_answers": self._store_answers,
+            "unhealthy": self._health.status(),
             "workers": [
                 {
                     "slot": worker.slot,
@@ -379,6 +388,7 @@ class Supervisor:
         self._tally.set(STORE_UP, int(self._store_answers))
         self._tally.set(BALANCE, balance)
         self._tally.set(LEASED, leased)
+        self._health.measure(self._tally)
         self._tally.set(DAMAGED, self._drain.damaged_bytes)
         return merge([self._tally.snapshot(), await self._slots.counters()])
 

@@ -74,6 +74,7 @@ class Tab:
     __slots__ = (
         "_checkpoint",
         "_key",
+        "_others",
         "_price",
         "_till",
         "on_crash",
@@ -83,11 +84,24 @@ class Tab:
         "settled",
     )
 
-    def __init__(self, till: Till, key: KeyRecord, price: Price | None, row: UsageRow) -> None:
-        """Args: price: None where the model is free."""
+    def __init__(
+        self,
+        till: Till,
+        key: KeyRecord,
+        price: Price | None,
+        row: UsageRow,
+        others: tuple[Price | None, ...] = (),
+    ) -> None:
+        """Open a tab.
+
+        Args:
+            price: None where the model is free.
+            others: prices of the models that may serve the request in its stead; the dearest is held.
+        """
         self._till = till
         self._key = key
         self._price = price
+        self._others = others
         self.row = row
         self.on_crash = till.on_crash
         self._checkpoint: Checkpoint | None = None
@@ -98,11 +112,22 @@ class Tab:
     @property
     def prepaid(self) -> bool:
         """Whether the request is held against credit."""
-        return self._price is not None and not self._key.unlimited
+        if self._price is None and not any(self._others):
+            return False
+        return not self._key.unlimited
 
     def price_of(self, input_tokens: int, output_tokens: int) -> int:
-        """Return what so many tokens cost at list price, in nano-USD."""
-        return charge(self._price, Usage(input_tokens=input_tokens, output_tokens=output_tokens))[0]
+        """Return the most that so many tokens can cost at list price, in nano-USD."""
+        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+        cost = charge(self._price, usage)[0]
+        for other in self._others:
+            cost = max(cost, charge(other, usage)[0])
+        return cost
+
+    def served_at(self, price: Price | None) -> None:
+        """Charge for another of the models that may serve the request; what is held stays."""
+        self._others += (self._price,)
+        self._price = price
 
     async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
         """Hold the money for a request and journal it.

@@ -63,6 +63,24 @@ SPEED = Metric(
 OVERHEAD = Metric(
     "overhead_seconds", "histogram", "Spent in the gate before the provider was called.", (), OVERHEAD_SECONDS
 )
+BREAKER_OPENED = Metric(
+    "breaker_opened_total",
+    "counter",
+    "Deployments whose circuit breaker opened, by the kind of the last error.",
+    ("provider", "model", "why"),
+)
+UNHEALTHY = Metric(
+    "deployment_unhealthy",
+    "gauge",
+    "1 for each deployment that is open, half_open or cooling; a healthy one has no sample.",
+    ("provider", "model", "state"),
+)
+RETRIES_REFUSED = Metric(
+    "retries_refused_total",
+    "counter",
+    "Failures whose provider had no budget for another retry.",
+    ("provider",),
+)
 LEASE_WAITS = Metric("lease_waits_total", "counter", "Requests that had to ask the supervisor for credit.")
 LEASE_REFUSALS = Metric("lease_refusals_total", "counter", "Leases refused for lack of credit.")
 WORKERS = Metric("workers_serving", "gauge", "Worker processes that accept connections.")
@@ -146,6 +164,10 @@ class Tally:
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a gauge."""
         self._values.setdefault(metric.name, {})[labels] = value
+
+    def forget(self, metric: Metric) -> None:
+        """Drop all samples of a gauge, before those that hold now are set."""
+        self._values.pop(metric.name, None)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Put a value into a histogram."""
@@ -284,6 +306,12 @@ WORKER_CONFUSED = Event("worker_confused", logging.ERROR)
 """It sent what is no message, or gave back credit it does not hold; it is killed and replaced."""
 WORKER_FAILED = Event("worker_failed", logging.ERROR)
 """It could not start, or an error came out of it; told by the worker itself."""
+DEPLOYMENT_OPENED = Event("deployment_opened", logging.WARNING)
+"""It fails, and is left alone for a while; told by the worker that found it."""
+DEPLOYMENT_REFUSES = Event("deployment_refuses", logging.ERROR)
+"""The provider refuses our key, or our budget there is spent: nobody but the operator can mend that."""
+DEPLOYMENT_CLOSED = Event("deployment_closed", logging.INFO)
+"""It works again."""
 SUPERVISOR_LOST = Event("supervisor_lost", logging.ERROR)
 ADMIN_DIED = Event("admin_died", logging.ERROR)
 CONFIG_RELOADED = Event("config_reloaded", logging.INFO)

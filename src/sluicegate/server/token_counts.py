@@ -26,8 +26,9 @@ from sluicegate.messages import (
     ToolResult,
 )
 from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.server.choosing import allowed
 from sluicegate.server.inbound import Exchange
-from sluicegate.server.proxy import Bench, allowed
+from sluicegate.server.proxy import Bench
 from sluicegate.server.relay import PlainRelay
 from sluicegate.server.routes import Route
 from sluicegate.wire import anthropic_request_decoder, gemini_counting, json_edit

@@ -482,7 +482,7 @@ class UpstreamPool:
             timeout_s: bounds all of it: the wait, DNS, TCP, proxy and TLS.
         Raises:
             ConnectFailed: nothing answers there, or not as it should.
-            UpstreamTimeout: of phase connect.
+            UpstreamTimeout: of phase connect, or pool where our own limit of connections was in the way.
         """
         place = self._place(origin)
         began_at = self.loop.time()
@@ -518,7 +518,7 @@ class UpstreamPool:
                     self.give_back(given, place)
             if isinstance(error, TimeoutError):
                 raise UpstreamTimeout(
-                    "all connections that the provider may have are in use", phase="connect"
+                    "all connections that the provider may have are in use", phase="pool"
                 ) from None
             raise
         finally:

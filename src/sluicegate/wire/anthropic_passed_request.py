@@ -71,7 +71,7 @@ class AnthropicRequest:
         self.continuous_usage = False
         self.max_output_key = "max_tokens"
         self.max_output_tokens: int | None = self._limit(counting)
-        self.names_other_models = other_models(self._members, self.value, ("fallbacks",))
+        self.names_other_models = other_models(self._members, self.value, ("models", "fallbacks"))
         """The field that names models beside `model`."""
         messages = self._read_messages()
         self.input_estimate = estimate_input(body, len(messages))

@@ -14,7 +14,7 @@ from sluicegate.wire.gemini_fields import Fields, camel
 from sluicegate.wire.gemini_foreign_state import without_foreign_state
 from sluicegate.wire.gemini_request_decoder import MAX_CHOICES
 from sluicegate.wire.json_edit import Edit, Member
-from sluicegate.wire.request_edges import MEDIA_TOKENS, estimate_input, read_members
+from sluicegate.wire.request_edges import MEDIA_TOKENS, estimate_input, other_models, read_members
 
 _CONFIG = "generationConfig"
 _LIMIT = "maxOutputTokens"
@@ -60,8 +60,10 @@ class GeminiRequest:
         top = Fields(body, "")
         self.include_usage = True
         self.continuous_usage = False
-        self.names_other_models: str | None = None
-        """Nothing: the only model in a body is the path's, and is taken out."""
+        self.names_other_models = other_models(
+            {member.key for member in self._members}, self.value, ("models",)
+        )
+        """The field that names models beside the path's: ours, as the format has none."""
         self.cached_content = top.text("cachedContent")
         """The provider's id of a cache, which belongs to the account that made it."""
         contents = _contents(top)
@@ -90,6 +92,13 @@ class GeminiRequest:
         """Let the body go: there will be no other attempt."""
         self.body = b""
         self._members = []
+
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        for member in self._members:
+            if member.key == key:
+                return self.body[member.start : member.end]
+        return None
 
     def upstream_body(
         self,

@@ -258,6 +258,10 @@ class PassedRequest(Protocol):
         """The field that names other models than the one asked for, where there is one."""
         ...
 
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        ...
+
     @property
     def messages_hash(self) -> bytes:
         """Hash of the first messages: requests of one conversation share it."""
