@@ -194,6 +194,7 @@ _REASONS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "content_filter",
+    "OTHER": "content_filter",  # a prompt's block reason: there is no answer at all
 }
 
 
@@ -210,7 +211,7 @@ def usage_of(format: str, spelled: Body) -> Usage:
     if format == "gemini":
         thoughts = spelled.get("thoughtsTokenCount", 0)
         return Usage(
-            input_tokens=spelled["promptTokenCount"],
+            input_tokens=spelled["promptTokenCount"] + spelled.get("toolUsePromptTokenCount", 0),
             cache_read_tokens=spelled.get("cachedContentTokenCount") or None,
             output_tokens=spelled.get("candidatesTokenCount", 0) + thoughts,
             reasoning_tokens=thoughts or None,
@@ -331,6 +332,9 @@ def _hear_messages(body: Body) -> Pieces:
 
 
 def _hear_gemini(body: Body) -> Pieces:
+    if "promptFeedback" in body:
+        assert not body.get("candidates")
+        return "", "", "", [], body["promptFeedback"]["blockReason"]
     (candidate,) = body["candidates"]
     assert candidate["content"]["role"] == "model"
     text = reasoning = ""

@@ -14,6 +14,7 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import (
     End,
     Finish,
+    FinishReason,
     Format,
     Request,
     Start,
@@ -34,6 +35,7 @@ from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
 
+_BOM = b"\xef\xbb\xbf"
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
@@ -193,7 +195,7 @@ class Interpreter:
         Raises:
             DecodeError: it is none.
         """
-        streamed = body.lstrip().startswith(_STREAM_MARKS)
+        streamed = body.removeprefix(_BOM).lstrip().startswith(_STREAM_MARKS)
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
         codec = FORMATS[target]
@@ -244,6 +246,8 @@ class TranslatedAnswer:
         self.repaired = False
         self._events: list[StreamEvent] = []
         called: set[int] = set()
+        ended = False
+        owed: set[int] = set()  # choices with content that no finish has come for
         for event in events:
             match event:
                 case StreamError():
@@ -259,7 +263,18 @@ class TranslatedAnswer:
                     if event.choice in called and event.reason not in _KEEPS_REASON:
                         event = msgspec.structs.replace(event, reason="tool_calls")
                     self.finish_reason = event.reason
+                    owed.discard(event.choice)
+                case End():
+                    ended = True
+            if any(texts_of(event)):
+                owed.add(getattr(event, "choice", 0))
             self._events.append(event)
+        if ended and owed:  # an end marker, but no word why
+            self.repaired = True
+            for choice in sorted(owed):
+                reason: FinishReason = "tool_calls" if choice in called else "stop"
+                self.finish_reason = reason
+                self._events.append(Finish(reason, choice))
         if self.finish_reason is None:
             raise DecodeError(client.name, None, "the answer has no end")
 

@@ -210,7 +210,7 @@ class Relay:
         try:
             self._take_end()
         except DecodeError as error:
-            self._finish("failed", StreamCut(f"The provider's answer was cut: {error.reason}."))
+            self._cut(error)
 
     def failed(self, error: UpstreamError) -> None:
         """Take the end of the connection."""
@@ -245,6 +245,9 @@ class Relay:
 
     def _garbled(self, error: DecodeError) -> None:
         self._finish("failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}."))
+
+    def _cut(self, error: DecodeError) -> None:
+        self._finish("failed", StreamCut(f"The provider's answer was cut: {error.reason}."))
 
     def _finish(self, ending: Ending, error: SluicegateError | None = None) -> None:
         if not self.done.done():
@@ -484,6 +487,19 @@ class StreamRelay(Relay):
         else:
             self._exchange.write(b"".join(out))
             out.clear()
+
+    def _garbled(self, error: DecodeError) -> None:
+        self._put_out_begun()
+        super()._garbled(error)
+
+    def _cut(self, error: DecodeError) -> None:
+        self._put_out_begun()
+        super()._cut(error)
+
+    def _put_out_begun(self) -> None:
+        """Write what stands before the break: events that were told are counted, and numbered in some formats."""
+        if self._begun and not self.codec.finishing:
+            self._put_out()
 
     def _hold_s(self) -> float:
         return self._clocks.usage_wait_s if self.codec.joins_usage else HOLD_S
