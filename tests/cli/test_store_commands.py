@@ -3,77 +3,21 @@
 import asyncio
 import csv
 import io
-import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluicegate.billing.ledger import Record
-from sluicegate.cli import main
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.store.keys import hash_key, load_or_create_key_secret
 from sluicegate.store.operations import apply_operation
 from sluicegate.store.sqlite import SqliteStore
+from tests.cli.world import Sluicegate, book
 from tests.records import STARTED_AT, settled
-
-CONFIGURATION = """
-store: "sqlite:///store.db"
-providers: {p: {base_url: "http://127.0.0.1:1/v1", speaks: [chat], auth: none}}
-models: {m: {routes: [{provider: p, model: m}], price: {input: 1, output: 2}}}
-accounts: {team: {balance_usd: 100}, big: unlimited}
-keys: [{name: dev, key: "sg-0123456789abcdef0123", balance_usd: 5}]
-"""
-
-
-class Run:
-    """What a command left behind."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status = status
-        self.out = out
-        self.err = err
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Read standard output as JSON lines, of a command that went well."""
-        assert self.status == 0, self.err
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Sluicegate = Callable[..., Run]
-
-
-@pytest.fixture
-def sluicegate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sluicegate:
-    """Run a command with a configuration of its own."""
-    config = tmp_path / "sluicegate.yaml"
-    config.write_text(CONFIGURATION)
-
-    def run(*words: str) -> Run:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--config", str(config)])
-        captured = capsys.readouterr()
-        status = ended.value.code
-        assert isinstance(status, int | None)
-        return Run(status or 0, captured.out, captured.err)
-
-    return run
-
-
-def book(folder: Path, *records: Record) -> None:
-    """Commit records as a supervisor would have."""
-
-    async def commit() -> None:
-        store = SqliteStore(folder / "store.db")
-        await store.open()
-        await store.commit_journal(records, "x.journal", 1, STARTED_AT)
-        await store.close()
-
-    asyncio.run(commit())
 
 
 def test_a_key_is_printed_once_alone_and_stored_as_a_hash(sluicegate: Sluicegate, tmp_path: Path) -> None:
@@ -225,7 +169,9 @@ def test_usage_shows_every_field_of_every_row(sluicegate: Sluicegate, tmp_path: 
 def test_the_ledger_is_verified_and_handed_out(sluicegate: Sluicegate, tmp_path: Path) -> None:
     sluicegate("keys", "list")
     book(tmp_path, settled("a", 10, shortfall=4))
-    assert sluicegate("ledger", "verify").out.startswith("clean: 4 entries, 1 settlements\n")
+    assert sluicegate("ledger", "verify").out.startswith(
+        "clean: 4 entries, 1 settlements, 3 links of the chain\n"
+    )
     (report,) = sluicegate("ledger", "verify", "--json").lines()
     assert report["clean"]
     assert sum(report["balances_nano_usd"].values()) == 0
@@ -233,7 +179,9 @@ def test_the_ledger_is_verified_and_handed_out(sluicegate: Sluicegate, tmp_path:
     assert sum(line["amount_nano_usd"] for line in lines) == 0
     assert {line["reference"] for line in lines} == {"bootstrap:account:team", "bootstrap:key:dev", "a"}
     rows = list(csv.DictReader(io.StringIO(sluicegate("ledger", "export").out)))
-    assert [{name: str(value) for name, value in line.items()} for line in lines] == rows
+    assert [{name: str(value or "") for name, value in line.items()} for line in lines] == [
+        {name: "" if value == "0" else value for name, value in row.items()} for row in rows
+    ]
 
 
 def test_a_ledger_that_does_not_add_up_is_status_1(sluicegate: Sluicegate, tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ DAMAGE = {
     " WHERE reference = 'second' AND kind = 'charge'",
     "shortfall is not what was posted: second": "DELETE FROM entries WHERE reference = 'second' AND kind = 'shortfall'",
     "without usage, or a second one: third": "DELETE FROM usage WHERE request_id = 'third'",
-    "or a second one: first": "INSERT INTO entries SELECT 99, reference, kind, 1, debit, credit, 0, at FROM entries"
-    " WHERE reference = 'first' AND kind = 'charge'",
+    "or a second one: first": "INSERT INTO entries SELECT 99, reference, kind, 1, debit, credit, 0, at, NULL, NULL"
+    " FROM entries WHERE reference = 'first' AND kind = 'charge'",
     "provider's cost that is not what was posted: first": "UPDATE provider_costs SET amount_nano = 8",
     "prepaid, but": "UPDATE balances SET balance_nano = -1 WHERE account = 'customer:other'",
 }
@@ -122,5 +122,5 @@ async def test_verify_shows_some_problems_and_counts_the_rest(store: SqliteStore
         outside.execute("DELETE FROM usage")
         outside.commit()
     problems = (await store.verify()).problems
-    assert len(problems) == 21
-    assert problems[-1].endswith("30 more")
+    assert len(problems) == 22  # 20, how many more, and the chain
+    assert problems[-2].endswith("30 more")

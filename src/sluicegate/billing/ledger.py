@@ -122,7 +122,15 @@ CUSTOMER = "customer:"
 """Prefix of a customer's account: the credit that is left."""
 
 EntryKind = Literal[
-    "bootstrap", "topup", "refund", "adjust", "write_off", "charge", "shortfall", "provider_cost"
+    "bootstrap",
+    "topup",
+    "refund",
+    "adjust",
+    "correction",
+    "write_off",
+    "charge",
+    "shortfall",
+    "provider_cost",
 ]
 
 
@@ -139,6 +147,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Never negative; 0 where a request was settled without a charge."""
     at: float
     """Seconds since 1970."""
+    request_id: str | None = None
+    """The request that a refund or a correction is about."""
+    note: str | None = None
+    """Why a movement was made by hand."""
 
 
 def customer(account_id: str) -> str:
@@ -205,15 +217,31 @@ def provider_cost(cost: ProviderCost, room_nano: int = MAX_NANO) -> Entry | None
     )
 
 
-def deposit(account_id: str, amount_nano: int, *, reference: str, kind: EntryKind, at: float) -> Entry:
+def deposit(
+    account_id: str,
+    amount_nano: int,
+    *,
+    reference: str,
+    kind: EntryKind,
+    at: float,
+    request_id: str | None = None,
+    note: str | None = None,
+) -> Entry:
     """Post a movement by hand: into a customer's account, or out of it where the amount is negative.
 
-    A refund comes out of the revenue that the charge was; everything else passes between customer and world.
+    A refund or correction moves the revenue that a charge was; everything else passes between customer and world.
     """
-    other = REVENUE if kind == "refund" else FUNDING
+    other = REVENUE if kind in ("refund", "correction") else FUNDING
     debit, credit = (other, customer(account_id)) if amount_nano >= 0 else (customer(account_id), other)
     return Entry(
-        reference=reference, kind=kind, debit=debit, credit=credit, amount_nano=abs(amount_nano), at=at
+        reference=reference,
+        kind=kind,
+        debit=debit,
+        credit=credit,
+        amount_nano=abs(amount_nano),
+        at=at,
+        request_id=request_id,
+        note=note,
     )
 
 

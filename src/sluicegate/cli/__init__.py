@@ -26,7 +26,7 @@ COMMANDS = (
     Command("config", "Check a configuration, print its schema, or write one to start from."),
     Command("keys", "Create, list, top up, limit and revoke gateway keys."),
     Command("usage", "Show what was asked for, and what it cost."),
-    Command("ledger", "Verify the ledger's sums, or export its entries."),
+    Command("ledger", "Prove, export and correct the ledger; statements of account and invoices."),
     Command("simulate", "Serve scripted answers, for load tests and for trying faults."),
 )
 

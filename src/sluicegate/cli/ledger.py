@@ -1,52 +1,68 @@
-"""`sluicegate ledger`: add the books up again, or hand them out."""
+"""`sluicegate ledger`: prove the books, hand them out, tell accounts and providers what stands in them, correct them.
 
-import csv
-import sys
-from enum import StrEnum
+Nothing here changes what was posted: a refund or a correction is a new entry. How to audit is docs/ledger.md.
+"""
+
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
+from sluicegate.cli.ledger_export import ExportFormat, export_csv, export_jsonl, export_parquet
 from sluicegate.cli.options import AsJson, ConfigFile
+from sluicegate.cli.reconciliation import compare, read_invoice, show_difference, table_of_differences
+from sluicegate.cli.statements import month_of, print_statement, show_statement
 from sluicegate.cli.store_access import (
+    key_secret,
     load_config,
+    perform,
     print_json,
     read,
 )
 from sluicegate.cli.usage import show_time
 from sluicegate.config import DEFAULT_FILE
-from sluicegate.money import format_usd
-from sluicegate.store import LedgerLine, Store
+from sluicegate.errors import BadRequest
+from sluicegate.money import format_usd, parse_usd
+from sluicegate.store import Anchor, LedgerReport
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+_SIGNED = {"ignore_unknown_options": True}
+"""Lets a negative amount through as an argument, and not as an option."""
 
-class ExportFormat(StrEnum):
-    """How `ledger export` writes."""
-
-    CSV = "csv"
-    JSONL = "jsonl"
+Month = Annotated[
+    str | None,
+    typer.Option(help="A calendar month in UTC, such as 2026-11; the running one where not given."),
+]
+Reference = Annotated[str | None, typer.Option(help="Names the movement: the same one again moves nothing.")]
+Note = Annotated[str | None, typer.Option(help="Why, in one line; it is kept with the entry.")]
 
 
 @app.command()
-def verify(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Recompute every balance from its entries and compare; status 1 where something is wrong."""
-    report = read(load_config(config), lambda store: store.verify())
+def verify(
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(help="ENTRY:HASH, a link noted earlier, which must still be there; again for more."),
+    ] = None,
+    config: ConfigFile = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute balances, settlements and the chain of hashes; status 1 where something is wrong."""
+    anchors = [_anchor(text) for text in anchor or ()]
+    report = read(load_config(config), lambda store: store.verify(anchors))
     if as_json:
-        print_json(
-            {
-                "clean": report.clean,
-                "entries": report.entries,
-                "settlements": report.settlements,
-                "balances_nano_usd": report.balances,
-                "problems": report.problems,
-            }
-        )
+        print_json(_shown_report(report))
     else:
         for problem in report.problems:
             typer.echo(problem)
         verdict = "clean" if report.clean else f"{len(report.problems)} problems"
-        typer.echo(f"{verdict}: {report.entries} entries, {report.settlements} settlements")
+        typer.echo(
+            f"{verdict}: {report.entries} entries, {report.settlements} settlements, {report.links} links of the chain"
+        )
+        if report.head is not None:
+            typer.echo(f"  anchor {report.head.entry}:{report.head.hash}")
         for account, nano in sorted(report.balances.items()):
             typer.echo(f"  {account} {format_usd(nano)} USD")
     if not report.clean:
@@ -54,36 +70,163 @@ def verify(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def anchors(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
+    """Print the last link of each day (UTC), to be noted elsewhere; today's still moves."""
+    for anchor in read(load_config(config), lambda store: store.anchors()):
+        if as_json:
+            print_json({"day": show_time(anchor.at)[:10], "entry": anchor.entry, "hash": anchor.hash})
+        else:
+            typer.echo(f"{show_time(anchor.at)[:10]} {anchor.entry}:{anchor.hash}")
+
+
+@app.command()
 def export(
     form: Annotated[ExportFormat, typer.Option("--format", help="How to write it.")] = ExportFormat.CSV,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A file to write to; else standard output, which Parquet does not go to."),
+    ] = None,
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Print both sides of every entry, in the order they were posted; the lines of an entry sum to zero."""
-    as_csv = form is ExportFormat.CSV and not as_json
-    read(load_config(config), _export_csv if as_csv else _export_jsonl)
+    """Write both sides of every entry, in the order they were posted; the lines of an entry sum to zero."""
+    if as_json:
+        form = ExportFormat.JSONL
+    settings = load_config(config)
+    if form is ExportFormat.PARQUET:
+        if output is None:
+            raise BadRequest("--format parquet needs --output FILE")
+        path = output
+        read(settings, lambda store: export_parquet(store, path))
+        return
+    write = export_csv if form is ExportFormat.CSV else export_jsonl
+    read(settings, lambda store: write(store, output))
 
 
-async def _export_jsonl(store: Store) -> None:
-    async for line in store.export_ledger():
-        print_json(_shown(line))
+@app.command()
+def statement(
+    account: Annotated[str, typer.Argument(help="An account.", show_default=False)],
+    month: Month = None,
+    config: ConfigFile = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Tell an account what it held, was given and was charged for in a month."""
+    since, until = month_of(month)
+    told = read(load_config(config), lambda store: store.statement(account, since, until))
+    if as_json:
+        print_json(show_statement(told))
+    else:
+        print_statement(told)
 
 
-async def _export_csv(store: Store) -> None:
-    columns = ("entry", "at", "reference", "kind", "attempt", "account", "amount_nano_usd")
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-    writer.writeheader()
-    async for line in store.export_ledger():
-        writer.writerow(_shown(line))
+@app.command()
+def reconcile(
+    provider: Annotated[str, typer.Argument(help="A provider of the configuration.", show_default=False)],
+    invoice: Annotated[
+        Path,
+        typer.Argument(
+            help="The provider's figures: CSV with a column `model` and any of requests, input_tokens, "
+            "cache_read_tokens, cache_write_tokens, output_tokens, cost_usd.",
+            show_default=False,
+        ),
+    ],
+    month: Month = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Percent by which a figure may differ.")] = 0.0,
+    config: ConfigFile = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a provider's invoice against what was used of it; status 1 where they differ."""
+    settings = load_config(config)
+    theirs = read_invoice(invoice)
+    since, until = month_of(month)
+    catalogue = settings.worker_settings(key_secret(settings), os.environ).catalogue
+    differences = read(settings, lambda store: compare(store, catalogue, provider, theirs, since, until))
+    wrong = [each for each in differences if not each.within(tolerance)]
+    if as_json:
+        for each in differences:
+            print_json(show_difference(each, tolerance))
+    else:
+        Console().print(table_of_differences(differences, tolerance))
+    if wrong:
+        raise typer.Exit(1)
 
 
-def _shown(line: LedgerLine) -> dict[str, Any]:
+@app.command(context_settings=_SIGNED)
+def refund(
+    request_id: Annotated[str, typer.Argument(help="A request's id.", show_default=False)],
+    usd: Annotated[
+        str | None, typer.Argument(help="How much of its charge; else all that is left of it.")
+    ] = None,
+    reference: Reference = None,
+    note: Note = None,
+    config: ConfigFile = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Give back what a request was charged, or a part of it, to the account that paid."""
+    amount_nano = None if usd is None else _usd(usd)
+    if amount_nano is not None and amount_nano <= 0:
+        raise BadRequest("the amount must be above 0")
+    args = {"request_id": request_id, "amount_nano": amount_nano, "reference": reference, "note": note}
+    _tell_moved(perform(load_config(config), "requests.refund", args), as_json)
+
+
+@app.command(context_settings=_SIGNED)
+def adjust(
+    account: Annotated[str, typer.Argument(help="An account.", show_default=False)],
+    usd: Annotated[str, typer.Argument(help="How much: out of it where below 0.", show_default=False)],
+    request: Annotated[
+        str | None, typer.Option(help="The request whose charge this corrects; else it is about none.")
+    ] = None,
+    reference: Reference = None,
+    note: Note = None,
+    config: ConfigFile = DEFAULT_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Put credit right by a new entry: into an account, or out of what is free of it."""
+    args = {
+        "account": account,
+        "amount_nano": _usd(usd),
+        "request_id": request,
+        "reference": reference,
+        "note": note,
+    }
+    _tell_moved(perform(load_config(config), "accounts.adjust", args), as_json)
+
+
+def _tell_moved(done: dict[str, Any], as_json: bool) -> None:
+    account = done["account"]
+    if as_json:
+        print_json(
+            {"account": account["id"], "balance_nano_usd": account["balance_nano_usd"]}
+            | {name: done[name] for name in ("amount_nano_usd", "posted", "reference")}
+        )
+        return
+    again = "" if done["posted"] else " (this reference was posted before)"
+    moved, balance = format_usd(done["amount_nano_usd"]), format_usd(account["balance_nano_usd"])
+    typer.echo(f"moved ${moved}: account {account['id']!r} has ${balance}{again}")
+
+
+def _usd(text: str) -> int:
+    try:
+        return parse_usd(text)
+    except ValueError as error:
+        raise BadRequest(f"the amount: {error}") from None
+
+
+def _anchor(text: str) -> Anchor:
+    entry, _, digest = text.partition(":")
+    if not (entry.isascii() and entry.isdecimal() and len(digest) == 64):
+        raise BadRequest(f"--anchor must be ENTRY:HASH, as `ledger anchors` prints it: {text!r}")
+    return Anchor(entry=int(entry), hash=digest.lower())
+
+
+def _shown_report(report: LedgerReport) -> dict[str, Any]:
     return {
-        "entry": line.entry,
-        "at": show_time(line.at),
-        "reference": line.reference,
-        "kind": line.kind,
-        "attempt": line.attempt,
-        "account": line.account,
-        "amount_nano_usd": line.amount_nano,
+        "clean": report.clean,
+        "entries": report.entries,
+        "settlements": report.settlements,
+        "links": report.links,
+        "anchor": None if report.head is None else f"{report.head.entry}:{report.head.hash}",
+        "balances_nano_usd": report.balances,
+        "problems": report.problems,
     }

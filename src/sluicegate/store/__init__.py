@@ -40,6 +40,8 @@ class Deposit(msgspec.Struct, frozen=True, kw_only=True):
     """After it."""
     posted: bool
     """False: this reference was posted before, so nothing moved now."""
+    amount_nano: int
+    """What moved, or had moved before: never negative."""
 
 
 class ConfiguredAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,64 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     account: str
     amount_nano: int
     """Positive where the account was credited."""
+    request_id: str | None = None
+    """The request that a refund or a correction is about."""
+    note: str | None = None
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of the chain, to be noted where nobody who can write the store can write."""
+
+    entry: int
+    """The number of the last entry that it covers."""
+    hash: str
+    """In hexadecimal."""
+    at: float = 0.0
+    """When it was written, in seconds since 1970."""
+
+
+class Movement(msgspec.Struct, frozen=True, kw_only=True):
+    """One movement on a statement that is no charge."""
+
+    entry: int
+    at: float
+    kind: str
+    reference: str
+    amount_nano: int
+    """Negative where it left the account."""
+    request_id: str | None
+    note: str | None
+
+
+class SoldModel(msgspec.Struct, kw_only=True):
+    """What was used of one model. Counts that nobody reported count as 0."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    """With the cached ones."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    """With reasoning."""
+    charged_nano: int = 0
+    shortfall_nano: int = 0
+    """What the operator bore."""
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """An account from one moment to another. Opening and movements less charges are the closing, to the nano-dollar."""
+
+    account_id: str
+    since: float
+    until: float
+    """Seconds since 1970; `until` is not part of it."""
+    opening_nano: int
+    movements: list[Movement]
+    charged_nano: int
+    """For requests that were admitted in this time."""
+    closing_nano: int
+    models: dict[str, SoldModel]
+    """By the public id; together they were charged `charged_nano`."""
 
 
 class LedgerReport(msgspec.Struct, kw_only=True):
@@ -109,6 +169,10 @@ class LedgerReport(msgspec.Struct, kw_only=True):
 
     entries: int
     settlements: int
+    links: int
+    """Of the chain of hashes."""
+    head: Anchor | None
+    """The newest link."""
     balances: dict[str, int]
     """Every ledger account, recomputed from its entries."""
     problems: list[str]
@@ -201,14 +265,31 @@ class Store(Protocol):
         kind: EntryKind,
         at: float,
         leased_nano: int = 0,
+        request_id: str | None = None,
+        note: str | None = None,
     ) -> Deposit:
         """Move money by hand, once for each reference: in, or out where the amount is negative.
 
         Args:
             leased_nano: what leases hold of the balance; a debit takes nothing of that.
+            request_id: the request that it corrects, which the account must have paid for.
+            note: why.
         Raises:
             BadRequest: no such account, not enough free credit, or a balance beyond 64 bits.
             Conflict: the reference was used for another account or amount.
+        """
+        ...
+
+    async def refund(
+        self, request_id: str, amount_nano: int | None, *, reference: str, note: str | None, at: float
+    ) -> Deposit:
+        """Give back what a request was charged, or a part of it, once for each reference.
+
+        Args:
+            amount_nano: None: all that is left of the charge.
+        Raises:
+            BadRequest: no such request, or not so much is left of its charge.
+            Conflict: the reference was used for another request or amount.
         """
         ...
 
@@ -249,8 +330,24 @@ class Store(Protocol):
         """Give both sides of every entry, in the order they were posted."""
         ...
 
-    async def verify(self) -> LedgerReport:
-        """Recompute the ledger from its entries and compare."""
+    async def verify(self, anchors: Sequence[Anchor] = ()) -> LedgerReport:
+        """Recompute the ledger from its entries and compare, its chain of hashes too.
+
+        Args:
+            anchors: links noted earlier, which must still be there.
+        """
+        ...
+
+    async def statement(self, account_id: str, since: float, until: float) -> Statement:
+        """Return what an account was charged, given and left with between two times (seconds since 1970).
+
+        Raises:
+            BadRequest: there is no such account.
+        """
+        ...
+
+    async def anchors(self) -> list[Anchor]:
+        """Return the last link of every UTC day that has links, oldest first."""
         ...
 
 

@@ -1,34 +1,34 @@
-"""Money moved by hand inside one writing transaction, the accounts it moves between, and the proof of the ledger.
+"""Money moved by hand inside one writing transaction, and the accounts it moves between.
 
 What an entry is stands in `billing.ledger`; what journals bring is booked by `store.settlements`; beginning and
-ending the transaction is left to `store.sql`. Balances are reckoned with here, as exact integers, and never by the
-database, which might make a float of what passes 64 bits.
+ending the transaction is left to `store.sql`; adding everything up again is `store.verification`. Balances are reckoned
+with here, as exact integers, and never by the database, which might make a float of what passes 64 bits.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Row, bindparam, func, insert, select, text, union_all, update
+from sqlalchemy import Row, bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.billing.ledger import (
     CUSTOMER,
     FUNDING,
     Entry,
+    EntryKind,
     customer,
 )
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO, format_usd
-from sluicegate.store import Account, Conflict, LedgerReport
+from sluicegate.store import Account, Conflict
+from sluicegate.store.chain import add_link
 from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, USAGE
 
 T = TypeVar("T")
 
 MAX_NAMED = 500
 """How many values one IN list holds."""
-SHOWN_PROBLEMS = 20
-"""Of each kind; the rest are only counted."""
 
 SELECT_ACCOUNTS = select(ACCOUNTS.c.id, ACCOUNTS.c.unlimited, BALANCES.c.balance_nano).join_from(
     ACCOUNTS, BALANCES, BALANCES.c.account == CUSTOMER + ACCOUNTS.c.id
@@ -92,7 +92,8 @@ async def post_by_hand(
     Args:
         leased_nano: what a debit must leave in a prepaid account.
     Raises:
-        BadRequest: no such account, not enough credit, or a balance beyond 64 bits.
+        BadRequest: no such account, not enough credit, a balance beyond 64 bits, or more given back of a request than
+            it was charged.
         Conflict: the reference was used for something else.
     """
     account = await find_account(connection, account_id)
@@ -105,13 +106,12 @@ async def post_by_hand(
     )
     before = (await connection.execute(same_key)).first()
     if before is not None:
-        if (before.debit, before.credit, before.amount_nano) != (
-            entry.debit,
-            entry.credit,
-            entry.amount_nano,
-        ):
+        was, now = ((each.debit, each.credit, each.amount_nano, each.request_id) for each in (before, entry))
+        if was != now:
             raise Conflict(f"reference {entry.reference!r} was used before, for another account or amount")
         return False
+    if entry.request_id is not None:
+        await _check_about(connection, entry, account_id)
     if entry.debit == customer(account_id) and not account.unlimited:
         free_nano = account.balance_nano - leased_nano
         if entry.amount_nano > free_nano:
@@ -124,7 +124,48 @@ async def post_by_hand(
         raise BadRequest("the amount would take a balance beyond 64 bits")
     await connection.execute(insert(ENTRIES), msgspec.structs.asdict(entry))
     await _save_balances(connection, balances)
+    await connection.run_sync(add_link, [msgspec.structs.astuple(entry)], (), 0, entry.at)
     return True
+
+
+# Requests
+
+
+async def find_charge(connection: AsyncConnection, request_id: str) -> tuple[str, int]:
+    """Return who paid for a request, and what is left of its charge after what was given back of it.
+
+    Raises:
+        BadRequest: there is no such request.
+    """
+    row = (await connection.execute(select(USAGE).where(USAGE.c.request_id == request_id))).first()
+    if row is None:
+        raise BadRequest(
+            f"there is no request {request_id!r} in the books; a running one is there when it has ended"
+        )
+    payer = customer(row.account_id)
+    given_back = case((ENTRIES.c.credit == payer, ENTRIES.c.amount_nano), else_=-ENTRIES.c.amount_nano)
+    about = select(func.coalesce(func.sum(given_back), 0)).where(ENTRIES.c.request_id == request_id)
+    return row.account_id, row.cost_nano_usd - int((await connection.execute(about)).scalar_one())
+
+
+async def find_posted(connection: AsyncConnection, reference: str, kind: EntryKind) -> Entry | None:
+    """Return the movement by hand that has this reference, or None."""
+    of_it = ENTRIES.c.reference == reference, ENTRIES.c.kind == kind, ENTRIES.c.attempt == 0
+    row = (await connection.execute(select(ENTRIES).where(*of_it))).first()
+    if row is None:
+        return None
+    return Entry(**{name: getattr(row, name) for name in Entry.__struct_fields__})
+
+
+async def _check_about(connection: AsyncConnection, entry: Entry, account_id: str) -> None:
+    assert entry.request_id is not None
+    payer, left_nano = await find_charge(connection, entry.request_id)
+    if payer != account_id:
+        raise BadRequest(f"request {entry.request_id!r} was paid by account {payer!r}")
+    if entry.credit == customer(account_id) and entry.amount_nano > left_nano:
+        raise BadRequest(
+            f"of request {entry.request_id!r} {format_usd(max(0, left_nano))} USD can be given back, not more"
+        )
 
 
 # Balances
@@ -148,66 +189,3 @@ async def _save_balances(connection: AsyncConnection, balances: dict[str, int]) 
     if balances:
         changes = [{"which": account, "nano": nano} for account, nano in balances.items()]
         await connection.execute(_SET_BALANCE, changes)
-
-
-# Verification
-
-_SETTLEMENT_PROBLEMS = (
-    (
-        "usage without its charge, or with another one",
-        """SELECT u.request_id FROM usage u LEFT JOIN entries e
-           ON e.reference = u.request_id AND e.kind = 'charge' AND e.attempt = 0
-           WHERE e.id IS NULL OR e.amount_nano <> u.cost_nano_usd OR e.debit <> 'customer:' || u.account_id
-              OR e.credit <> 'revenue'""",
-    ),
-    (
-        "usage whose shortfall is not what was posted",
-        """SELECT u.request_id FROM usage u LEFT JOIN entries e
-           ON e.reference = u.request_id AND e.kind = 'shortfall' AND e.attempt = 0
-           WHERE COALESCE(e.amount_nano, 0) <> u.shortfall_nano_usd
-              OR (e.id IS NOT NULL AND (e.debit <> 'shortfall' OR e.credit <> 'revenue'))""",
-    ),
-    (
-        "a charge or shortfall without usage, or a second one",
-        """SELECT e.reference FROM entries e LEFT JOIN usage u ON u.request_id = e.reference
-           WHERE e.kind IN ('charge', 'shortfall') AND (u.id IS NULL OR e.attempt <> 0)""",
-    ),
-    (
-        "a provider's cost that is not what was posted",
-        """SELECT c.request_id FROM provider_costs c LEFT JOIN entries e
-           ON e.reference = c.request_id AND e.kind = 'provider_cost' AND e.attempt = c.attempt
-           WHERE COALESCE(e.amount_nano, 0) <> COALESCE(c.amount_nano, 0)""",
-    ),
-)
-
-
-async def verify(connection: AsyncConnection) -> LedgerReport:
-    """Recompute every balance from its entries, and hold usage and entries against each other."""
-    entries = (await connection.execute(select(func.count()).select_from(ENTRIES))).scalar_one()
-    settlements = (await connection.execute(select(func.count()).select_from(USAGE))).scalar_one()
-    sides = union_all(
-        select(ENTRIES.c.credit.label("account"), ENTRIES.c.amount_nano.label("nano")),
-        select(ENTRIES.c.debit.label("account"), (-ENTRIES.c.amount_nano).label("nano")),
-    ).subquery()
-    summed = await connection.execute(
-        select(sides.c.account, func.sum(sides.c.nano)).group_by(sides.c.account)
-    )
-    sums = {account: int(total) for account, total in summed}
-    kept = {row.account: row.balance_nano for row in await connection.execute(select(BALANCES))}
-    problems = [
-        f"{account}: its entries sum to {sums.get(account, 0)}, its balance is {kept.get(account)} nano-USD"
-        for account in sorted(sums.keys() | kept.keys())
-        if sums.get(account, 0) != kept.get(account)
-    ]
-    if sum(kept.values()) != 0:
-        problems.append(f"all balances together are {sum(kept.values())} nano-USD, not 0")
-    prepaid = (await connection.execute(SELECT_ACCOUNTS.where(ACCOUNTS.c.unlimited.is_(False)))).all()
-    problems += [
-        f"{row.id}: prepaid, but {row.balance_nano} nano-USD" for row in prepaid if row.balance_nano < 0
-    ]
-    for what, statement in _SETTLEMENT_PROBLEMS:
-        found = (await connection.execute(text(statement))).scalars().all()
-        problems += [f"{what}: {reference}" for reference in found[:SHOWN_PROBLEMS]]
-        if len(found) > SHOWN_PROBLEMS:
-            problems.append(f"{what}: {len(found) - SHOWN_PROBLEMS} more")
-    return LedgerReport(entries=entries, settlements=settlements, balances=kept, problems=problems)

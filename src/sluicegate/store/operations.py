@@ -18,13 +18,15 @@ from msgspec import UNSET, Meta, UnsetType
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO
-from sluicegate.store import Account, Store
+from sluicegate.store import Account, Deposit, Store
 
 Name = Annotated[
     str,
     Meta(min_length=1, max_length=128, pattern=r"\A[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?\Z"),
 ]
 """Printable, without blanks at the ends."""
+Note = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
+"""One line that says why."""
 Count = Annotated[int, Meta(ge=0, le=MAX_NANO)]
 Amount = Annotated[int, Meta(gt=0, le=MAX_NANO)]
 
@@ -82,7 +84,7 @@ class LimitKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TopUp(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`keys.topup`, `accounts.topup`: credit that was paid for. `accounts.refund`: a charge given back."""
+    """`keys.topup`, `accounts.topup`: credit that was paid for."""
 
     key: str | None = None
     account: str | None = None
@@ -90,6 +92,17 @@ class TopUp(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     amount_nano: Amount
     reference: Name | None = None
     """Names the payment, so that saying it twice credits it once."""
+    note: Note | None = None
+
+
+class Refund(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`requests.refund`: what a request was charged is given back to the account that paid."""
+
+    request_id: Name
+    amount_nano: Amount | None = None
+    """None: all that is left of the charge."""
+    reference: Name | None = None
+    note: Note | None = None
 
 
 class Adjust(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -98,6 +111,9 @@ class Adjust(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     account: str
     amount_nano: Annotated[int, Meta(ge=-MAX_NANO, le=MAX_NANO)]
     reference: Name | None = None
+    request_id: Name | None = None
+    """The request that it corrects: then it moves revenue, and gives back no more than was charged."""
+    note: Note | None = None
     leased_nano: Count = 0
     """What leases hold of the balance; the supervisor says so."""
 
@@ -110,8 +126,8 @@ async def apply_operation(store: Store, name: str, args: dict[str, Any]) -> dict
     """Do one operation.
 
     Returns:
-        Plain data: `key` or `keys`, `account` or `accounts`, and for money `posted` (False: this reference
-        had been posted before) and `reference`.
+        Plain data: `key` or `keys`, `account` or `accounts`, and for money `amount_nano_usd`, `posted` (False: this
+        reference had been posted before) and `reference`.
     Raises:
         BadRequest: no such operation, wrong arguments, an unknown key or account, too little credit.
         StoreUnavailable: the store could not do it now.
@@ -193,19 +209,42 @@ async def _limit_key(store: Store, wanted: LimitKey) -> dict[str, Any]:
 
 
 async def _top_up(store: Store, wanted: TopUp) -> dict[str, Any]:
-    return await _deposit(store, await _payer(store, wanted), wanted.amount_nano, "topup", wanted.reference)
+    reference = wanted.reference or _new_reference("topup")
+    done = await store.deposit(
+        await _payer(store, wanted),
+        wanted.amount_nano,
+        reference=reference,
+        kind="topup",
+        at=time.time(),
+        note=wanted.note,
+    )
+    return await _moved(store, done, reference)
 
 
-async def _refund(store: Store, wanted: TopUp) -> dict[str, Any]:
-    return await _deposit(store, await _payer(store, wanted), wanted.amount_nano, "refund", wanted.reference)
+async def _refund(store: Store, wanted: Refund) -> dict[str, Any]:
+    reference = wanted.reference or _new_reference("refund")
+    done = await store.refund(
+        wanted.request_id, wanted.amount_nano, reference=reference, note=wanted.note, at=time.time()
+    )
+    return await _moved(store, done, reference)
 
 
 async def _adjust(store: Store, wanted: Adjust) -> dict[str, Any]:
     if wanted.amount_nano == 0:
         raise BadRequest("an adjustment of 0 changes nothing")
-    return await _deposit(
-        store, wanted.account, wanted.amount_nano, "adjust", wanted.reference, leased_nano=wanted.leased_nano
+    kind: Literal["adjust", "correction"] = "adjust" if wanted.request_id is None else "correction"
+    reference = wanted.reference or _new_reference(kind)
+    done = await store.deposit(
+        wanted.account,
+        wanted.amount_nano,
+        reference=reference,
+        kind=kind,
+        at=time.time(),
+        leased_nano=wanted.leased_nano,
+        request_id=wanted.request_id,
+        note=wanted.note,
     )
+    return await _moved(store, done, reference)
 
 
 async def _list_accounts(store: Store, wanted: Nothing) -> dict[str, Any]:
@@ -221,21 +260,18 @@ async def _payer(store: Store, wanted: TopUp) -> str:
     return wanted.account
 
 
-async def _deposit(
-    store: Store,
-    account_id: str,
-    amount_nano: int,
-    kind: Literal["topup", "refund", "adjust"],
-    reference: str | None,
-    *,
-    leased_nano: int = 0,
-) -> dict[str, Any]:
-    reference = reference or f"{kind}:{secrets.token_hex(8)}"
-    done = await store.deposit(
-        account_id, amount_nano, reference=reference, kind=kind, at=time.time(), leased_nano=leased_nano
-    )
-    account = await store.get_account(account_id)
-    return {"account": show_account(account), "posted": done.posted, "reference": reference}
+def _new_reference(kind: str) -> str:
+    return f"{kind}:{secrets.token_hex(8)}"
+
+
+async def _moved(store: Store, done: Deposit, reference: str) -> dict[str, Any]:
+    account = await store.get_account(done.account_id)
+    return {
+        "account": show_account(account),
+        "amount_nano_usd": done.amount_nano,
+        "posted": done.posted,
+        "reference": reference,
+    }
 
 
 _LIMITS = tuple(name for name in LimitKey.__struct_fields__ if name != "key")
@@ -248,8 +284,8 @@ _OPERATIONS: dict[str, tuple[type[Any], Callable[[Store, Any], Awaitable[dict[st
     "keys.topup": (TopUp, _top_up),
     "accounts.list": (Nothing, _list_accounts),
     "accounts.topup": (TopUp, _top_up),
-    "accounts.refund": (TopUp, _refund),
     "accounts.adjust": (Adjust, _adjust),
+    "requests.refund": (Refund, _refund),
 }
 
 OPERATIONS = frozenset(_OPERATIONS)

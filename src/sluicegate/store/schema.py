@@ -5,7 +5,18 @@ released migration says is never changed. The `Table` objects describe the resul
 two together. Money is nano-USD, times are seconds since 1970.
 """
 
-from sqlalchemy import Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ColumnElement,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    true,
+)
 from sqlalchemy.types import BigInteger
 
 METADATA = MetaData()
@@ -56,7 +67,22 @@ ENTRIES = Table(
     Column("credit", Text, nullable=False),
     Column("amount_nano", BigInteger, nullable=False),
     Column("at", Double, nullable=False),
+    Column("request_id", Text),
+    Column("note", Text),
 )
+
+LINKS = Table(
+    "links",
+    METADATA,
+    Column("number", BigInteger, primary_key=True),
+    Column("last_entry", BigInteger, nullable=False),
+    Column("entries", Integer, nullable=False),
+    Column("usage_rows", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("usage_hash", LargeBinary, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+)
+"""The chain of hashes over entries and usage: `billing.chain`."""
 
 USAGE = Table(
     "usage",
@@ -123,5 +149,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "{no_update_of_entries}",
         "{no_delete_from_entries}",
     ),
+    (
+        "ALTER TABLE entries ADD COLUMN request_id TEXT",
+        "ALTER TABLE entries ADD COLUMN note TEXT",
+        "CREATE INDEX entries_by_request ON entries (request_id) WHERE request_id IS NOT NULL",
+        """CREATE TABLE links (
+            number {identity}, last_entry BIGINT NOT NULL, entries INTEGER NOT NULL, usage_rows INTEGER NOT NULL,
+            at {double} NOT NULL, usage_hash {bytes} NOT NULL, hash {bytes} NOT NULL)""",
+    ),
 )
 """Each in a transaction of its own. The words in braces are the dialect's (`sqlite.WORDS`)."""
+
+CHAINED_BY = 1
+"""The migration that made the chain: what a store has by then gets one link."""
+
+
+def after(number: ColumnElement[int], last: int | None) -> ColumnElement[bool]:
+    """Say that a row comes after the last of a page; None before the first page, which has all there are."""
+    return true() if last is None else number > last

@@ -45,6 +45,7 @@ from sluicegate.billing.ledger import (
 from sluicegate.money import MAX_NANO
 from sluicegate.store import CommitResult
 from sluicegate.store.booking import parts
+from sluicegate.store.chain import add_link
 from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, PROVIDER_COSTS, USAGE
 
 SYSTEM_ACCOUNTS = (FUNDING, REVENUE, SHORTFALL, PROVIDER_COST)
@@ -97,6 +98,7 @@ def _book_new(connection: Connection, batch: Batch, result: CommitResult) -> Non
     before, prepaid = _load(connection, payers, at)
     balances = dict(before)
     rows: list[tuple[Any, ...]] = []
+    texts: list[bytes] = []
     entries: list[tuple[Any, ...]] = []
     for record in batch.settled:
         payer = record.account_id
@@ -106,7 +108,9 @@ def _book_new(connection: Connection, batch: Batch, result: CommitResult) -> Non
             balances[entry.debit] -= entry.amount_nano
             balances[entry.credit] += entry.amount_nano
             entries.append(_astuple(entry))
-        rows.append(_usage_values(row))
+        text = _encode_row(row)
+        texts.append(text)
+        rows.append(_usage_values(row, text))
         closed.append(row.request_id)
         charged_to[payer] = charged_to.get(payer, 0) + row.cost_nano_usd
         if row is not record.row and row.cost_nano_usd != record.row.cost_nano_usd:
@@ -131,9 +135,11 @@ def _book_new(connection: Connection, batch: Batch, result: CommitResult) -> Non
     ):
         if values:
             connection.exec_driver_sql(_written(statement, connection.dialect), values)
+    if entries:
+        add_link(connection, entries, texts, len(texts), at)
 
 
-def _usage_values(row: UsageRow) -> tuple[Any, ...]:
+def _usage_values(row: UsageRow, text: bytes) -> tuple[Any, ...]:
     return (
         row.request_id,
         row.key_id,
@@ -145,7 +151,7 @@ def _usage_values(row: UsageRow) -> tuple[Any, ...]:
         row.cost_nano_usd,
         row.shortfall_nano_usd,
         row.started_at,
-        _encode_row(row).decode(),
+        text.decode(),
     )
 
 

@@ -6,6 +6,7 @@ entries which move them. What an entry is stands in `billing.ledger`.
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,16 +18,18 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.billing.ledger import EntryKind, Record, UsageRow, deposit
+from sluicegate.billing.ledger import Entry, EntryKind, Record, UsageRow, deposit
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.store import (
     Account,
+    Anchor,
     CommitResult,
     ConfiguredAccount,
     ConfiguredKey,
     Deposit,
     LedgerLine,
     LedgerReport,
+    Statement,
     UsageQuery,
     key_rows,
 )
@@ -34,12 +37,16 @@ from sluicegate.store.booking import (
     SELECT_ACCOUNTS,
     account_of,
     find_account,
+    find_charge,
+    find_posted,
     parts,
     post_by_hand,
-    verify,
 )
-from sluicegate.store.schema import ACCOUNTS, ENTRIES, JOURNALS, KEYS, MIGRATIONS, USAGE
+from sluicegate.store.chain import begin_chain, daily_anchors
+from sluicegate.store.schema import ACCOUNTS, CHAINED_BY, ENTRIES, JOURNALS, KEYS, MIGRATIONS, USAGE, after
 from sluicegate.store.settlements import Batch, book
+from sluicegate.store.statements import add_sale, movements_of
+from sluicegate.store.verification import verify
 
 T = TypeVar("T")
 
@@ -141,6 +148,8 @@ class SqlStore(ABC):
         for number in range(done, len(MIGRATIONS)):
             for statement in MIGRATIONS[number]:
                 await connection.exec_driver_sql(statement.format_map(self.words))
+            if number == CHAINED_BY:
+                await connection.run_sync(begin_chain, time.time())
             await connection.execute(text("INSERT INTO migrations VALUES (:number)"), {"number": number})
 
     async def _check_version(self) -> None:
@@ -223,14 +232,35 @@ class SqlStore(ABC):
         kind: EntryKind,
         at: float,
         leased_nano: int = 0,
+        request_id: str | None = None,
+        note: str | None = None,
     ) -> Deposit:
-        entry = deposit(account_id, amount_nano, reference=reference, kind=kind, at=at)
+        entry = deposit(
+            account_id, amount_nano, reference=reference, kind=kind, at=at, request_id=request_id, note=note
+        )
+        return await self._write(lambda connection: _post(connection, entry, account_id, leased_nano))
 
+    async def refund(
+        self, request_id: str, amount_nano: int | None, *, reference: str, note: str | None, at: float
+    ) -> Deposit:
         async def work(connection: AsyncConnection) -> Deposit:
-            posted = await post_by_hand(connection, entry, account_id, leased_nano)
-            account = await find_account(connection, account_id)
-            assert account is not None
-            return Deposit(account_id=account_id, balance_nano=account.balance_nano, posted=posted)
+            account_id, left_nano = await find_charge(connection, request_id)
+            amount = amount_nano
+            if amount is None:
+                before = await find_posted(connection, reference, "refund")
+                amount = left_nano if before is None else before.amount_nano
+                if amount <= 0:
+                    raise BadRequest(f"nothing is left of the charge of request {request_id!r}")
+            entry = deposit(
+                account_id,
+                amount,
+                reference=reference,
+                kind="refund",
+                at=at,
+                request_id=request_id,
+                note=note,
+            )
+            return await _post(connection, entry, account_id)
 
         return await self._write(work)
 
@@ -298,10 +328,12 @@ class SqlStore(ABC):
         return {name: int(total) for name, total in rows}
 
     async def export_ledger(self) -> AsyncIterator[LedgerLine]:
-        last = 0
+        last: int | None = None
         while True:
             async with self._reading() as connection:
-                page = select(ENTRIES).where(ENTRIES.c.id > last).order_by(ENTRIES.c.id).limit(PAGE_ROWS)
+                page = (
+                    select(ENTRIES).where(after(ENTRIES.c.id, last)).order_by(ENTRIES.c.id).limit(PAGE_ROWS)
+                )
                 rows = (await connection.execute(page)).all()
             for row in rows:
                 for account, amount_nano in ((row.debit, -row.amount_nano), (row.credit, row.amount_nano)):
@@ -313,14 +345,36 @@ class SqlStore(ABC):
                         attempt=row.attempt,
                         account=account,
                         amount_nano=amount_nano,
+                        request_id=row.request_id,
+                        note=row.note,
                     )
             if len(rows) < PAGE_ROWS:
                 return
             last = rows[-1].id
 
-    async def verify(self) -> LedgerReport:
+    async def verify(self, anchors: Sequence[Anchor] = ()) -> LedgerReport:
         async with self._reading() as connection:
-            return await verify(connection)
+            return await connection.run_sync(verify, anchors)
+
+    async def statement(self, account_id: str, since: float, until: float) -> Statement:
+        async with self._reading() as connection:
+            statement = await connection.run_sync(movements_of, account_id, since, until)
+        async for row in self.usage(UsageQuery(account=account_id, since=since, until=until)):
+            add_sale(statement.models, row.model, row)
+        return statement
+
+    async def anchors(self) -> list[Anchor]:
+        async with self._reading() as connection:
+            return await connection.run_sync(daily_anchors)
+
+
+async def _post(connection: AsyncConnection, entry: Entry, account_id: str, leased_nano: int = 0) -> Deposit:
+    posted = await post_by_hand(connection, entry, account_id, leased_nano)
+    account = await find_account(connection, account_id)
+    assert account is not None
+    return Deposit(
+        account_id=account_id, balance_nano=account.balance_nano, posted=posted, amount_nano=entry.amount_nano
+    )
 
 
 def _retrieve(writing: asyncio.Future[Any]) -> None:

@@ -1,0 +1,53 @@
+"""The chain of hashes over the ledger: what makes an edit, a removal or a reorder of what was posted show.
+
+Every commit adds one link over the entries and usage rows that it wrote and over the link before. So whoever changes
+something must change every later link too; and whoever noted one link's hash elsewhere (an *anchor*) finds that out.
+What a link covers can be recomputed with any tool: see docs/ledger.md. Keeping and checking links is `store.chain`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+GENESIS = bytes(32)
+"""Stands before the first link."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One link. It covers the entries after those of the link before, up to `last_entry`, and the next `usage_rows`
+    rows of usage in the order in which they were written.
+    """
+
+    last_entry: int
+    """The number of its last entry."""
+    entries: int
+    usage_rows: int
+    at: float
+    """When it was written, in seconds since 1970."""
+    usage_hash: bytes
+    hash: bytes
+
+
+def usage_hash(rows: Iterable[bytes]) -> bytes:
+    """Return the SHA-256 of usage rows as they are stored (JSON), each ended by a line feed."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(row)
+        digest.update(b"\n")
+    return digest.digest()
+
+
+def link_hash(
+    previous: bytes, last_entry: int, at: float, entries: Sequence[Sequence[Any]], usage: bytes
+) -> bytes:
+    """Return the SHA-256 of the hash before, then of a JSON array: what the link says, and its entries in order.
+
+    Args:
+        entries: of each: reference, kind, attempt, debit, credit, amount, time, request, note.
+        usage: `usage_hash` of its rows.
+    """
+    return hashlib.sha256(previous + _encode([last_entry, at, usage.hex(), entries])).digest()
