@@ -55,6 +55,7 @@ class Meter:
         "_key_id",
         "_model",
         "_on_counted",
+        "_on_late",
         "_ratios",
         "add",
         "headed",
@@ -71,22 +72,25 @@ class Meter:
         model: str,
         body_bytes: int,
         on_counted: Callable[[int], None] | None = None,
+        on_late: Callable[[], None] | None = None,
     ) -> None:
         """Start a request's count.
 
         Args:
             body_bytes: of the client's request.
             on_counted: told the output tokens counted so far, from time to time.
+            on_late: told when text begins to wait for `catch_up`; None: all is counted as it comes.
         """
         self._ratios = ratios
         self._key_id = key_id
         self._model = model
         self._body_bytes = body_bytes
         self._on_counted = on_counted
+        self._on_late = on_late
         self.headed = False
         """The provider answered: before that nothing was produced."""
         self.reported: Usage | None = None
-        """The provider's last totals."""
+        """The provider's last totals; `report` sets them."""
 
     def restart(self) -> None:
         """Begin an attempt, the first one too; what a failed one brought is forgotten."""
@@ -94,14 +98,38 @@ class Meter:
         self.reported = None
         self._counter = TokenCounter()
         self._counter.on_counted = self._on_counted
+        self._counter.on_late = self._on_late
         self.add = self._counter.add
+
+    def report(self, usage: Usage | None) -> None:
+        """Take the provider's totals: they account for all text taken until now. The same object says nothing new."""
+        if usage is not None and usage is not self.reported:
+            self.reported = usage
+            self._counter.mark()
+
+    @property
+    def late(self) -> bool:
+        """Whether text waits to be counted: `catch_up` before asking for a count that may not hold anybody up."""
+        return self._counter.late
+
+    def catch_up(self) -> bool:
+        """Count a turn's worth of the text that waits; return whether there is more."""
+        return self._counter.catch_up()
 
     def counted_floor(self) -> int:
         """Return the output tokens counted so far, without what is still gathered."""
         return self._counter.floor()
 
+    def counted_running(self) -> int:
+        """Return the output tokens counted so far, what is gathered too: at most about a tenth too many."""
+        return self._counter.running()
+
+    def estimated_input(self) -> tuple[int, int | None]:
+        """Return what input and cached tokens are taken for as long as nobody reported them."""
+        return self._ratios.estimate(self._key_id, self._model, self._body_bytes)
+
     def final(self) -> tuple[Usage, UsageSource]:
-        """Return the usage of the answer as far as it came; counts that were not reported are our own."""
+        """Return the usage of a whole answer; counts that were not reported are our own."""
         usage = self.reported
         if usage is not None and usage.input_tokens is not None and usage.output_tokens is not None:
             self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
@@ -112,7 +140,20 @@ class Meter:
         if usage.output_tokens is None:
             usage.output_tokens = self._counter.total()
         if usage.input_tokens is None:
-            usage.input_tokens, usage.cache_read_tokens = self._ratios.estimate(
-                self._key_id, self._model, self._body_bytes
-            )
+            usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
         return usage, "counted"
+
+    def produced(self) -> tuple[Usage, UsageSource]:
+        """Return the usage of an answer that was cut, as far as it came.
+
+        A running total stands for what had come until then; what came after it is counted.
+        """
+        usage = self.reported
+        if usage is not None and usage.output_tokens is not None and self.headed:
+            more = self._counter.since_mark()
+            if more:
+                usage = msgspec.structs.replace(usage, output_tokens=usage.output_tokens + more)
+                if usage.input_tokens is None:
+                    usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+                return usage, "counted"
+        return self.final()

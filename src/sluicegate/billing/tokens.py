@@ -6,6 +6,7 @@ million characters, so text is always counted in pieces.
 """
 
 import importlib.util
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -65,19 +66,60 @@ def _cut(text: str, at: int, end: int) -> int:
     return max(space, line) if max(space, line) > at else end
 
 
-class TokenCounter:
-    """Counts a text that comes in pieces, gathered so that cuts fall at white space: exact and cheap."""
+def _pieces_of(text: str) -> list[str]:
+    """Return a text in pieces that are short enough to count in one call."""
+    pieces: list[str] = []
+    at = 0
+    while len(text) - at > PIECE_CHARS:
+        end = _cut(text, at, at + PIECE_CHARS)
+        pieces.append(text[at:end])
+        at = end
+    return [*pieces, text[at:]]
 
-    __slots__ = ("_chars", "_pieces", "_total", "on_counted")
+
+class TokenCounter:
+    """Counts a text that comes in pieces, gathered so that cuts fall at white space: exact and cheap.
+
+    What comes faster than it may be counted waits in line: whoever is told by `on_late` calls `catch_up` in turns of
+    its loop, so that a text of megabytes holds nobody up.
+    """
+
+    __slots__ = (
+        "_chars",
+        "_late",
+        "_late_marked",
+        "_mark",
+        "_pieces",
+        "_rough",
+        "_rough_pieces",
+        "_total",
+        "on_counted",
+        "on_late",
+    )
 
     GATHER_CHARS = 1024
+    TURN_CHARS = 16_384
+    """The most that is counted at once; about 0.4 ms."""
+    MAX_LATE_PIECES = 4096
+    """Beyond so many in line, taking more counts some of them first: memory has a bound too."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._chars = 0
         self._total = 0
+        self._rough = 0
+        self._rough_pieces = 0
+        self._late: deque[str] | None = None
+        """Pieces in line, oldest first."""
+        self._late_marked = 0
+        """How many of them stand before the mark."""
+        self._mark: tuple[int, str | None, int] = (0, None, 0)
+        """Where the mark is: tokens before a text, that text up to the mark (None: it is in what is gathered now), and
+        how many characters that is."""
         self.on_counted: Callable[[int], None] | None = None
         """Told the tokens counted so far, about once a thousand characters."""
+        self.on_late: Callable[[], None] | None = None
+        """Told when text begins to wait in line; None: all is counted as it comes."""
 
     def add(self, text: str) -> None:
         """Take the next piece."""
@@ -88,20 +130,95 @@ class TokenCounter:
 
     def total(self) -> int:
         """Return the tokens of everything taken so far."""
-        text = "".join(self._pieces)
-        self._pieces = [text] if text else []
-        return self._total + (count_tokens(text) if text else 0)
+        while self.catch_up():
+            pass
+        return self._total + self._count_gathered()
 
     def floor(self) -> int:
-        """Return the tokens counted so far, without what is still gathered; costs nothing."""
+        """Return the tokens counted so far, without what is still gathered or in line; costs nothing."""
         return self._total
+
+    def running(self) -> int:
+        """Return the tokens counted so far and, piece by piece, those gathered: at most about a tenth too many."""
+        pieces = self._pieces
+        for place in range(self._rough_pieces, len(pieces)):
+            self._rough += count_tokens(pieces[place])
+        self._rough_pieces = len(pieces)
+        return self._total + self._rough
+
+    def mark(self) -> None:
+        """Remember that everything taken until now has been accounted for by somebody else."""
+        self._mark = (self._total, None, self._chars)
+        self._late_marked = len(self._late or ())
+
+    def since_mark(self) -> int:
+        """Return the tokens of everything taken since the last mark."""
+        total = self.total()
+        before, text, chars = self._mark
+        if not chars:
+            return total - before
+        if text is None:
+            text = "".join(self._pieces)
+        return max(0, total - before - count_tokens(text[:chars]))
+
+    @property
+    def late(self) -> bool:
+        """Whether text waits in line."""
+        return bool(self._late)
+
+    def catch_up(self) -> bool:
+        """Count one turn's worth of what waits in line; return whether there is more of it."""
+        late = self._late
+        if not late:
+            return False
+        for _ in range(min(len(late), self.TURN_CHARS // PIECE_CHARS)):
+            tokens = _tokenizer().count(late.popleft())
+            self._total += tokens
+            if self._late_marked:
+                self._late_marked -= 1
+                before, marked, chars = self._mark
+                self._mark = (before + tokens, marked, chars)
+        if self.on_counted is not None:
+            self.on_counted(self._total)
+        return bool(late)
+
+    def _count_gathered(self) -> int:
+        if not self._pieces:
+            return 0
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        self._rough = count_tokens(text)
+        self._rough_pieces = 1
+        return self._rough
 
     def _count_most(self) -> None:
         text = "".join(self._pieces)
-        end = _cut(text, 0, len(text))
-        self._total += count_tokens(text[:end])
-        rest = text[end:]
+        before, marked, chars = self._mark
+        if marked is None:
+            self._mark = (before, text[:chars], chars)
+        if self.on_late is not None and (self._late or len(text) > self.TURN_CHARS):
+            rest = self._line_up(text, self.on_late)
+        else:
+            end = _cut(text, 0, len(text))
+            self._total += count_tokens(text[:end])
+            rest = text[end:]
+            if marked is None and chars >= end:
+                self._mark = (self._total, None, chars - end)
         self._pieces = [rest] if rest else []
         self._chars = len(rest)
+        self._rough = self._rough_pieces = 0
         if self.on_counted is not None:
             self.on_counted(self._total)
+
+    def _line_up(self, text: str, on_late: Callable[[], None]) -> str:
+        """Put a text at the end of the line; return what of it stays gathered."""
+        if self._late is None:
+            self._late = deque()
+        was_empty = not self._late
+        *whole, rest = _pieces_of(text)
+        self._late.extend(whole)
+        if was_empty and self._late:
+            on_late()
+        elif len(self._late) > self.MAX_LATE_PIECES:
+            self.catch_up()
+        return rest
