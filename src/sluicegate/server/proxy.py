@@ -292,6 +292,7 @@ class ServedRequest:
             model.id,
             len(request.body),
             self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
+            self._count_late,
         )
 
     def _max_output_tokens(self) -> int:
@@ -476,7 +477,7 @@ class ServedRequest:
         if ending == "complete" and not request.stream:
             return self._read_answer(relay, format, provider)
         if self._codec is not None:
-            self._meter.reported = self._codec.usage
+            self._meter.report(self._codec.usage)
             row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
             row.upstream_id = self._codec.upstream_id
         return ending, relay.error
@@ -561,7 +562,7 @@ class ServedRequest:
         if answer.error is not None:
             return "failed", from_stream_error(answer.error, provider.api_keys)
         self._answer = answer
-        self._meter.reported = answer.usage
+        self._meter.report(answer.usage)
         row = self._row
         row.finish_reason, row.upstream_id = answer.finish_reason, answer.upstream_id
         row.repaired = answer.repaired
@@ -620,10 +621,14 @@ class ServedRequest:
         """Return the header lines of a streamed answer."""
         return (ARRAY if self._interpreter.array else EVENT_STREAM) + self._told()
 
+    def usage_came(self, usage: Usage | None) -> None:
+        """The provider has told totals, which account for all that it sent until now."""
+        self._meter.report(usage)
+
     def finish_leaves(self) -> None:
         """Checkpoint: the finish leaves before usage has come."""
         assert self._codec is not None
-        self._meter.reported = self._codec.usage
+        self._meter.report(self._codec.usage)
         self._row.finish_reason = self._codec.finish_reason
         self._tab.checkpoint(*self._meter.final(), finished=True)
         self._finish_left = True
@@ -635,6 +640,12 @@ class ServedRequest:
         if self._tab.prepaid and not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
             self._extending = True
             self._loop.create_task(self._extend())
+
+    def _count_late(self) -> None:
+        """Count a turn's worth of text that came faster than it may be counted, then let the others have theirs."""
+        if self._meter.late and not self._tab.settled:
+            self._meter.catch_up()
+            self._loop.call_soon(self._count_late)
 
     @property
     def _checkpoints(self) -> bool:
@@ -648,11 +659,11 @@ class ServedRequest:
 
     def _checkpoint(self) -> None:
         """Journal where the stream stands; once its finish has left, that stands there for good."""
-        if self._finish_left or self._tab.settled:
+        if self._finish_left or self._tab.settled or self._meter.late:
             return
         assert self._codec is not None
-        self._meter.reported = self._codec.usage
-        usage, source = self._meter.final()
+        self._meter.report(self._codec.usage)
+        usage, source = self._meter.produced()
         output_tokens = usage.output_tokens or 0
         if output_tokens == self._checkpointed:
             return
@@ -690,6 +701,9 @@ class ServedRequest:
         exchange = self._exchange
         if ending == "complete" and self._standing.breaker is not CLOSED:
             self._bench.deployments.worked(self._standing)
+        while self._meter.late:
+            self._meter.catch_up()
+            await asyncio.sleep(0)
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
             self._interpreter.remember()
@@ -723,7 +737,7 @@ class ServedRequest:
         """Settle an answer that is not whole; one whose finish has left is complete in every policy."""
         if self._finish_left:
             return await self._settle_as("ok", error, *self._meter.final())
-        usage, source = self._meter.final() if billed else (Usage(), "none")
+        usage, source = self._meter.produced() if billed else (Usage(), "none")
         return await self._settle_as(status, error, usage, source)
 
     async def _settle_as(

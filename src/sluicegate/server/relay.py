@@ -18,6 +18,7 @@ from sluicegate.errors import (
     UpstreamGarbled,
     UpstreamTimeout,
 )
+from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange
@@ -53,6 +54,10 @@ class AttemptNotes(Protocol):
 
     def head_lines(self) -> bytes:
         """Return the header lines of the client's streamed answer."""
+        ...
+
+    def usage_came(self, usage: Usage | None) -> None:
+        """The provider has told totals, which account for all that it sent until now."""
         ...
 
     def finish_leaves(self) -> None:
@@ -312,6 +317,7 @@ class StreamRelay(Relay):
         "_reads_arrays",
         "_sent_at",
         "_sniffed",
+        "_usage",
         "_whole",
         "codec",
     )
@@ -361,6 +367,7 @@ class StreamRelay(Relay):
         self._finish_left_at = _NEVER
         self._sent_at = self._loop.time()
         self._first_token_due_at = _NEVER
+        self._usage: Usage | None = None
 
     @property
     def begun(self) -> bool:
@@ -433,6 +440,9 @@ class StreamRelay(Relay):
         if self.done.done():
             return
         codec = self.codec
+        if codec.usage is not self._usage:
+            self._usage = codec.usage
+            self._notes.usage_came(codec.usage)
         if codec.error is not None:
             self._put_out()
             self._finish("failed", from_stream_error(codec.error, self._secrets))

@@ -24,6 +24,7 @@ from sluicegate.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server.choosing import allowed
@@ -53,6 +54,7 @@ class _NoNotes:
 
     def headed(self) -> None: ...
     def begun(self) -> None: ...
+    def usage_came(self, usage: Usage | None) -> None: ...
     def finish_leaves(self) -> None: ...
     def head_lines(self) -> bytes:
         return b""
