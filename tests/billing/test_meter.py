@@ -126,3 +126,55 @@ def test_memory_of_ratios_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratios.estimate("busy", "busy", 400) == (100, 40)
     assert ratios.estimate("new", "m49", 400) == (100, 40)
     assert ratios.estimate("key0", "m0", 4000) == (1000, None)
+
+
+def test_a_cut_answer_is_what_was_reported_and_what_came_after_it() -> None:
+    one = meter()
+    one.add("Hello world, ")
+    one.report(Usage(input_tokens=30, output_tokens=40, reasoning_tokens=38))
+    one.add("how are you?")
+    usage, source = one.produced()
+    assert source == "counted"
+    more = count_tokens("Hello world, how are you?") - count_tokens("Hello world, ")
+    assert usage == Usage(input_tokens=30, output_tokens=40 + more, reasoning_tokens=38)
+    assert one.final() == (Usage(input_tokens=30, output_tokens=40, reasoning_tokens=38), "reported")
+
+
+def test_a_cut_answer_whose_last_report_covers_all_is_reported() -> None:
+    one = meter()
+    one.add("Hello world")
+    report = Usage(input_tokens=30, output_tokens=7)
+    one.report(report)
+    one.report(report)
+    assert one.produced() == (report, "reported")
+    one.add(" and")
+    one.report(report)  # the same object: nothing new was said
+    assert one.produced()[0].output_tokens == 8
+
+
+def test_a_cut_answer_without_a_total_of_the_output_is_counted_whole() -> None:
+    one = meter()
+    one.report(Usage(input_tokens=30))
+    one.add("Hello world")
+    assert one.produced() == (Usage(input_tokens=30, output_tokens=2), "counted")
+    one.headed = False
+    assert one.produced() == (Usage(), "none")
+
+
+def test_text_that_comes_too_fast_is_counted_in_turns() -> None:
+    told: list[str] = []
+    one = Meter(InputRatios(), "key", "m", 400, on_late=lambda: told.append("late"))
+    one.restart()
+    one.headed = True
+    one.add("some words " * 50_000)
+    one.add("and more " * 500)
+    assert told == ["late"]
+    assert one.late
+    turns = 0
+    while one.catch_up():
+        turns += 1
+    assert turns >= 550_000 // 16_384
+    assert not one.late
+    assert one.final()[0].output_tokens == pytest.approx(
+        count_tokens("some words " * 50_000 + "and more " * 500), rel=0.001
+    )

@@ -128,3 +128,49 @@ def test_one_gigantic_delta_and_many_small_ones_are_linear() -> None:
         counter.add("x")
     assert counter.total() > 100_000
     assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("late", [False, True])
+@given(
+    sizes=st.lists(st.integers(1, 40_000), min_size=1, max_size=12),
+    marks=st.sets(st.integers(0, 11)),
+    turns=st.sets(st.integers(0, 11)),
+)
+def test_what_came_since_a_mark(late: bool, sizes: list[int], marks: set[int], turns: set[int]) -> None:
+    """Whatever is counted when, it is what all of it counts less what stood before the mark."""
+    counter = TokenCounter()
+    if late:
+        counter.on_late = lambda: None
+    text, before, at = ENGLISH * 40, "", 0
+    for place, size in enumerate(sizes):
+        counter.add(text[at : at + size])
+        at += size
+        if place in marks:
+            counter.mark()
+            before = text[:at]
+        if place in turns:
+            counter.catch_up()
+    whole = at_once(text[:at])
+    allowed = 2 + 0.002 * whole
+    assert abs(counter.since_mark() - (whole - at_once(before))) <= allowed
+    assert abs(counter.total() - whole) <= allowed
+
+
+@given(sizes=st.lists(st.integers(1, 3_000), min_size=1, max_size=40))
+def test_a_running_count_is_at_most_a_tenth_too_high(sizes: list[int]) -> None:
+    counter = TokenCounter()
+    at = 0
+    for size in sizes:
+        counter.add(ENGLISH[at : at + size])
+        at += size
+        running, whole = counter.running(), at_once(ENGLISH[:at])
+        assert 0.99 * whole - 2 <= running <= 1.1 * whole + len(sizes)
+
+
+def test_what_waits_in_line_has_a_bound() -> None:
+    counter = TokenCounter()
+    counter.on_late = lambda: None
+    for _ in range(20):
+        counter.add("more words " * 100_000)
+    assert counter._late is not None
+    assert len(counter._late) <= counter.MAX_LATE_PIECES

@@ -7,9 +7,9 @@ taken from the script that was played, not from the gate.
 
 import asyncio
 import itertools
+import json
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.tokens import count_tokens
-from sluicegate.messages import Format, Usage
+from sluicegate.messages import Format
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer, ToolCall
 from sluicegate.simulator.formats import DIALECTS, Ask
@@ -185,15 +185,11 @@ def owed(cell: Cell, body_bytes: int) -> Owed:
     begun = not cell.phase.startswith(("connecting", "waiting"))
     if cell.phase == "in tool arguments" and cell.client == "gemini" and cell.provider != "gemini":
         begun = False  # its clients get calls whole, so nothing of this one has left
-    whole = cell.phase.startswith("after")
-    if cell.cut == "client":
-        whole = whole and cell.client not in JOINS_USAGE
-    else:  # all other formats have said everything by then; Messages ends with message_stop alone
-        whole = whole and cell.provider != "messages"
-    if whole:
-        status = "ok"
-    else:
-        status = "client_closed" if cell.cut == "client" else "upstream_error"
+    # A provider that is cut behind its finish has said everything; in Messages that is so only behind message_stop.
+    left = cell.client not in JOINS_USAGE if cell.cut == "client" else cell.provider != "messages"
+    whole = left and cell.phase.startswith("after")
+    cut_short = "client_closed" if cell.cut == "client" else "upstream_error"
+    status = "ok" if whole else cut_short
     nothing = Owed(status, "none", None, None)
     if cell.cut == "provider" and not begun:
         return nothing  # nothing has come: an attempt that failed costs nothing in any policy
@@ -251,6 +247,8 @@ def configuration(simulator: Simulator, silent_port: int) -> dict[str, Any]:
         }
         for cell in cells()
     }
+    for format in FORMATS:
+        models[f"{format}+*"] = {"routes": [{"provider": format, "model": "*"}], "price": PRICE}
     keys = [
         {
             "name": policy,
@@ -327,3 +325,50 @@ async def test_b3_b016_a_cut_stream_costs_what_the_rule_says(
             == (expected.input_tokens or 0) * INPUT_NANO + (expected.output_tokens or 0) * OUTPUT_NANO
         )
         assert (row.provider_format, row.client_format) == (provider, client), cell
+
+
+UNREPORTED: dict[str, dict[str, Any]] = {
+    "gemini": {
+        "candidates": [{"content": {"parts": [{"text": " five six seven"}], "role": "model"}, "index": 0}]
+    },
+    "chat": {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": {"content": " five six seven"}, "finish_reason": None}],
+    },
+}
+"""Three tokens more, without a word of usage."""
+
+
+@pytest.mark.parametrize("client", FORMATS)
+@pytest.mark.parametrize("provider", UNREPORTED)
+async def test_b3_what_came_after_the_last_running_total_is_counted(
+    world: World, provider: Format, client: Format
+) -> None:
+    gate, simulator = world
+    answer = Answer(text=WORDS, input_tokens=INPUT, output_tokens=70, usage="running")
+    told = answer.truth(SEEN).output_tokens  # more than the text: most of it is hidden reasoning
+    assert told == 28
+    upto = SEEN if provider == "gemini" else SEEN + 1
+    steps: tuple[AnyStep, ...] = (
+        Play(stop=upto),
+        Wait(s=0.02),
+        Event(data=json.dumps(UNREPORTED[provider])),
+        Stall(),
+    )
+    name = f"stale-{provider}-{client}"
+    simulator.push(Script(answer=answer, steps=steps), model=name)
+    async with await Client.connect(gate.url) as connection:
+        body = said(client, f"{provider}+{name}", Prompt(), True)
+        path = path_of(client, f"{provider}+{name}", True)
+        connection.send(request_bytes(path, body, key=f"sg-test-key-{POLICIES[0]}-0123456789"))
+        await connection.until_bytes(b" seven", timeout_s=30.0)
+    async with asyncio.timeout(30):
+        while not (rows := [row for row in gate.rows() if row.model == f"{provider}+{name}"]):
+            await asyncio.sleep(0.01)
+    (row,) = rows
+    assert (row.status, row.usage_source) == ("client_closed", "counted")
+    assert (row.usage.input_tokens, row.usage.output_tokens) == (INPUT, told + 3)
+    assert row.cost_nano_usd == INPUT * INPUT_NANO + (told + 3) * OUTPUT_NANO

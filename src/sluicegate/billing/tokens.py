@@ -93,6 +93,7 @@ class TokenCounter:
         "_rough",
         "_rough_pieces",
         "_total",
+        "_turn_chars",
         "on_counted",
         "on_late",
     )
@@ -101,7 +102,7 @@ class TokenCounter:
     TURN_CHARS = 16_384
     """The most that is counted at once; about 0.4 ms."""
     MAX_LATE_PIECES = 4096
-    """Beyond so many in line, taking more counts some of them first: memory has a bound too."""
+    """Beyond so many in line, they are counted at once: memory has a bound too."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -109,6 +110,8 @@ class TokenCounter:
         self._total = 0
         self._rough = 0
         self._rough_pieces = 0
+        self._turn_chars = 0
+        """Counted since the line was last empty: beyond a turn's worth a line is begun."""
         self._late: deque[str] | None = None
         """Pieces in line, oldest first."""
         self._late_marked = 0
@@ -169,6 +172,7 @@ class TokenCounter:
     def catch_up(self) -> bool:
         """Count one turn's worth of what waits in line; return whether there is more of it."""
         late = self._late
+        self._turn_chars = 0
         if not late:
             return False
         for _ in range(min(len(late), self.TURN_CHARS // PIECE_CHARS)):
@@ -196,7 +200,8 @@ class TokenCounter:
         before, marked, chars = self._mark
         if marked is None:
             self._mark = (before, text[:chars], chars)
-        if self.on_late is not None and (self._late or len(text) > self.TURN_CHARS):
+        self._turn_chars += len(text)
+        if self.on_late is not None and (self._late or self._turn_chars > self.TURN_CHARS):
             rest = self._line_up(text, self.on_late)
         else:
             end = _cut(text, 0, len(text))
@@ -215,10 +220,10 @@ class TokenCounter:
         if self._late is None:
             self._late = deque()
         was_empty = not self._late
-        *whole, rest = _pieces_of(text)
-        self._late.extend(whole)
-        if was_empty and self._late:
+        end = _cut(text, 0, len(text))
+        self._late.extend(_pieces_of(text[:end]))
+        if was_empty:
             on_late()
-        elif len(self._late) > self.MAX_LATE_PIECES:
+        while len(self._late) > self.MAX_LATE_PIECES:
             self.catch_up()
-        return rest
+        return text[end:]

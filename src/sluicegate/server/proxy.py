@@ -292,7 +292,7 @@ class ServedRequest:
             model.id,
             len(request.body),
             self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
-            self._count_late,
+            self._text_is_late,
         )
 
     def _max_output_tokens(self) -> int:
@@ -641,10 +641,12 @@ class ServedRequest:
             self._extending = True
             self._loop.create_task(self._extend())
 
+    def _text_is_late(self) -> None:
+        """Text comes faster than it may be counted: count it in the turns to come, a piece in each."""
+        self._loop.call_soon(self._count_late)
+
     def _count_late(self) -> None:
-        """Count a turn's worth of text that came faster than it may be counted, then let the others have theirs."""
-        if self._meter.late and not self._tab.settled:
-            self._meter.catch_up()
+        if not self._tab.settled and self._meter.catch_up():
             self._loop.call_soon(self._count_late)
 
     @property
