@@ -36,7 +36,8 @@ def test_every_setting_is_on_the_page() -> None:
 
     def names(section: type[Section]) -> set[str]:
         below = [names(inner) for inner in section.__subclasses__()]
-        return set(section.model_fields).union(*below)
+        own = {field.alias or name for name, field in section.model_fields.items()}
+        return own.union(*below)
 
     for name in names(Section) - {"free", "unlimited"}:
         assert f"`{name}`" in page

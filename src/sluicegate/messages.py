@@ -63,6 +63,15 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Requests made by hosted tools."""
     service_tier: str | None = None
     """The tier that served, where the provider says so."""
+    images: int | None = None
+    """Pictures that were made, where they are sold by the piece."""
+    image_size: str | None = None
+    image_quality: str | None = None
+    """Of all of them, as the provider spells it."""
+    media_ms: int | None = None
+    """Milliseconds of audio or video that was heard or made."""
+    characters: int | None = None
+    """Characters that were spoken."""
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Price times usage: what a request costs, in whole nano-USD.
+"""Price times usage: what a request costs, in whole nano-USD, and what is held for it before.
 
 Usage is inclusive, so this is the one place that takes it apart into classes that do not overlap: fresh input,
 cache reads, cache writes of either life, media; text, reasoning, media out. Each class has one rate, and the
@@ -13,16 +13,22 @@ import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, TOKENS_PER_RATE, round_half_up
-from sluicegate.routing.catalog import Price
+from sluicegate.routing.catalog import ImagePrice, Price
+
+ONCE = 10**6
+"""A service tier's multiplier that changes nothing; multipliers are in millionths."""
+ORDINARY_TIERS = frozenset({"default", "standard", "standard_only"})
+"""Service tiers that a request asks for to be served at the plain rates."""
 
 
-def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
+def charge(price: Price | None, usage: Usage, asked_tier: str | None = None) -> tuple[int, bool]:
     """Return what an answered request costs in nano-USD, and whether its usage is odd.
 
     Args:
         price: None for a free model.
+        asked_tier: the service tier that the request asked for; counts where the provider does not say which served.
     """
-    if price is not None and not price.tiers and _is_plain(usage):
+    if price is not None and not price.tiers and not price.service_tiers and _is_plain(usage):
         read = usage.cache_read_tokens or 0
         reasoning = usage.reasoning_tokens or 0
         fresh = (usage.input_tokens or 0) - read
@@ -35,7 +41,37 @@ def charge(price: Price | None, usage: Usage) -> tuple[int, bool]:
                 total += reasoning * (price.output if price.reasoning is None else price.reasoning)
             nano = round_half_up(total, TOKENS_PER_RATE) + price.per_request
             return (nano, False) if nano <= MAX_NANO else (MAX_NANO, True)
-    return _charge_classes(price, usage)
+    return _charge_classes(price, usage, asked_tier)
+
+
+def reservation(price: Price, input_tokens: int, output_tokens: int, asked_tier: str | None = None) -> int:
+    """Return what is held for so many tokens, at the dearest rates that can apply, in nano-USD.
+
+    Whether a long prompt's rates apply, the provider's count decides, and which service tier serves, the provider: so
+    all that are in reach are looked at. A request that names no tier, or `auto`, may be served by any.
+    """
+    dearest = input_tokens * price.input + output_tokens * _dearest_output(price)
+    if price.tiers:
+        for tier in price.tiers:
+            if tier.above_input_tokens < input_tokens:
+                rates = tier.price
+                dearest = max(dearest, input_tokens * rates.input + output_tokens * _dearest_output(rates))
+    multiplier = _dearest_multiplier(price, asked_tier) if price.service_tiers else ONCE
+    nano = round_half_up(dearest * multiplier, TOKENS_PER_RATE * ONCE) + price.per_request
+    return min(nano, MAX_NANO)
+
+
+def _dearest_output(rates: Price) -> int:
+    """Return the most that a generated token can cost."""
+    return max(rates.output, rates.reasoning or 0, rates.output_audio or 0, rates.output_image or 0)
+
+
+def _dearest_multiplier(price: Price, asked_tier: str | None) -> int:
+    if asked_tier is None or asked_tier == "auto":
+        return max(ONCE, *price.service_tiers.values())
+    if asked_tier in ORDINARY_TIERS:
+        return price.service_tiers.get(asked_tier, ONCE)
+    return max(ONCE, price.service_tiers.get(asked_tier, ONCE))  # a provider may serve it at the plain rates
 
 
 def _is_plain(usage: Usage) -> bool:
@@ -49,10 +85,13 @@ def _is_plain(usage: Usage) -> bool:
         or usage.output_audio_tokens
         or usage.output_image_tokens
         or usage.web_searches
+        or usage.images
+        or usage.media_ms
+        or usage.characters
     )
 
 
-def _charge_classes(price: Price | None, usage: Usage) -> tuple[int, bool]:
+def _charge_classes(price: Price | None, usage: Usage, asked_tier: str | None) -> tuple[int, bool]:
     """Return what `charge` does, for usage of any classes."""
     odd = False
     whole_in = usage.input_tokens or 0
@@ -67,13 +106,16 @@ def _charge_classes(price: Price | None, usage: Usage) -> tuple[int, bool]:
     audio_out = usage.output_audio_tokens or 0
     image_out = usage.output_image_tokens or 0
     searches = usage.web_searches or 0
+    images = usage.images or 0
+    media_ms = usage.media_ms or 0
+    characters = usage.characters or 0
     if writes is None:
         writes = short + hour
     if (
         min(whole_in, read, hour, short, writes, whole_out, reasoning, searches) < 0
-        or min(audio_in, image_in, audio_out, image_out) < 0
+        or min(audio_in, image_in, audio_out, image_out, images, media_ms, characters) < 0
     ):
-        return _charge_classes(price, _without_negatives(usage))[0], True
+        return _charge_classes(price, _without_negatives(usage), asked_tier)[0], True
     if writes < short + hour:
         odd = True
         writes = short + hour
@@ -107,10 +149,31 @@ def _charge_classes(price: Price | None, usage: Usage) -> tuple[int, bool]:
         + audio_out * (out if rates.output_audio is None else rates.output_audio)
         + image_out * (out if rates.output_image is None else rates.output_image)
     )
-    nano = round_half_up(total, TOKENS_PER_RATE) + rates.per_request + searches * rates.per_web_search
+    if price.service_tiers:
+        total *= price.service_tiers.get(usage.service_tier or asked_tier or "", ONCE)
+    else:
+        total *= ONCE
+    # Tokens cost millionths of millionths of a nano-USD here, seconds thousandths; one rounding takes both.
+    total += media_ms * price.per_second * (TOKENS_PER_RATE * ONCE // 1000)
+    nano = (
+        round_half_up(total, TOKENS_PER_RATE * ONCE)
+        + price.per_request
+        + searches * price.per_web_search
+        + characters * price.per_character
+    )
+    if images and price.per_image:
+        nano += images * _image_price(price.per_image, usage.image_size, usage.image_quality)
     if nano > MAX_NANO:
         return MAX_NANO, True
     return nano, odd
+
+
+def _image_price(prices: tuple[ImagePrice, ...], size: str | None, quality: str | None) -> int:
+    """Return what one image costs: by the first price that fits, else by the dearest."""
+    for image in prices:
+        if image.size in (None, size) and image.quality in (None, quality):
+            return image.nano
+    return max(image.nano for image in prices)
 
 
 def _without_negatives(usage: Usage) -> Usage:

@@ -25,6 +25,7 @@ COMMANDS = (
     Command("serve", "Run the gate."),
     Command("config", "Check a configuration, print its schema, or write one to start from."),
     Command("keys", "Create, list, top up, limit and revoke gateway keys."),
+    Command("models", "Show what another price file or configuration would change about the prices."),
     Command("usage", "Show what was asked for, and what it cost."),
     Command("ledger", "Prove, export and correct the ledger; statements of account and invoices."),
     Command("simulate", "Serve scripted answers, for load tests and for trying faults."),

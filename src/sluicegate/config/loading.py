@@ -17,6 +17,7 @@ from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKe
 from sluicegate.clock import SystemClock
 from sluicegate.config import credentials, document, meaning, models, not_built_yet, schema
 from sluicegate.config.document import Problem
+from sluicegate.config.prices import PriceFile, load_price_file
 from sluicegate.config.schema import KeyRow, Sections
 from sluicegate.config.values import is_loopback, parse_proxy
 from sluicegate.errors import ConfigError
@@ -164,13 +165,32 @@ class Config:
         )
 
 
-def load(path: Path | str, env: Mapping[str, str], now: datetime | None = None) -> Config:
+def is_price_file(path: Path) -> bool:
+    """Tell whether a file is one of prices, as `billing.catalogue_file` takes it, and no configuration.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return "prices" in document.Document(_read(path), {}).data
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
+
+
+def load(
+    path: Path | str,
+    env: Mapping[str, str],
+    now: datetime | None = None,
+    *,
+    price_file: Path | None = None,
+) -> Config:
     """Read and check a configuration file.
 
     Args:
         path: the file.
         env: the environment, for `${NAME}` and for key commands.
         now: chooses among catalogue prices that change on a date; the wall time when left out.
+        price_file: takes the place of `billing.catalogue_file`.
     Raises:
         ConfigError: with one line for each thing that is wrong.
     """
@@ -184,11 +204,12 @@ def load(path: Path | str, env: Mapping[str, str], now: datetime | None = None) 
     sections = schema.read(parsed.data, file.parent)
     if isinstance(sections, list):
         raise _refusal(path, parsed, sections)
-    wrong = [*meaning.problems(sections), *models.unknown_catalogues(sections)]
+    prices = _price_file(sections, path, parsed) if price_file is None else load_price_file(price_file)
+    wrong = [*meaning.problems(sections), *models.unknown_catalogues(sections, prices)]
     if wrong:
         raise _refusal(path, parsed, wrong)
     now = now or SystemClock().now()
-    priced = models.Models(sections, now.date())
+    priced = models.Models(sections, now, prices)
     priced.build()
     fetched: dict[str, credentials.Credentials] = {}
     for name, row in sections.providers.items():
@@ -206,6 +227,18 @@ def load(path: Path | str, env: Mapping[str, str], now: datetime | None = None) 
         _models=priced,
         _credentials=fetched,
     )
+
+
+def _price_file(sections: Sections, path: Path | str, parsed: document.Document) -> PriceFile | None:
+    file = sections.billing.catalogue_file
+    if file is None:
+        return None
+    try:
+        return load_price_file(file)
+    except ConfigError as error:
+        where = ("billing", "catalogue_file")
+        wrong = [Problem(where, line) for line in error.message.splitlines()]
+        raise _refusal(path, parsed, wrong) from None
 
 
 def _read(file: Path) -> str:

@@ -50,7 +50,8 @@ def warnings(sections: Sections, now: datetime) -> Iterator[str]:
 
 
 def _any_rate(model: ModelRow) -> bool:
-    return model.price is not None and any(value for name, value in model.price if name != "free")
+    rates = model.price
+    return rates is not None and bool(rates.changes or any(value for name, value in rates if name != "free"))
 
 
 def _server(sections: Sections) -> Iterator[Problem]:

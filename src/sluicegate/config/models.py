@@ -7,18 +7,18 @@ unknown cost is no error."""
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from sluicegate.config.credentials import Credentials
 from sluicegate.config.document import Path, Problem
+from sluicegate.config.prices import PriceFile, dated, price_of, split
 from sluicegate.config.schema import (
     Abilities,
     ModelRow,
-    PriceRow,
     ProviderRow,
     Route,
     Sections,
@@ -29,6 +29,7 @@ from sluicegate.config.schema import (
 from sluicegate.money import format_usd
 from sluicegate.routing.catalog import (
     Catalogue,
+    DatedPrice,
     Deployment,
     Model,
     Price,
@@ -41,6 +42,9 @@ from sluicegate.routing.catalog import (
     resolve_capabilities,
 )
 from sluicegate.routing.families import hides_reasoning
+
+if TYPE_CHECKING:
+    from sluicegate.config import price_catalogue  # slow to load, and needed only where a price is looked up
 
 VENDOR_HOSTS = ("api.openai.com", "api.anthropic.com", "googleapis.com", "openai.azure.com")
 """Hosts, with what is below them, whose answers are theirs by definition: nothing to put right."""
@@ -78,6 +82,8 @@ class Priced:
     """None: free, or looked up for each id of a wildcard."""
     source: str
     notes: tuple[str, ...] = ()
+    later: tuple[DatedPrice, ...] = ()
+    """What follows it."""
 
 
 @dataclass
@@ -85,12 +91,14 @@ class Models:
     """The catalogue in the making: what is known once the file is read."""
 
     sections: Sections
-    today: date
+    now: datetime
+    price_file: PriceFile | None = None
     problems: list[Problem] = field(default_factory=list)
     priced: dict[str, Priced] = field(default_factory=dict)
     """By public id, wildcards included."""
     models: list[Model] = field(default_factory=list)
     wildcard_prices: dict[str, Price] = field(default_factory=dict)
+    wildcard_later: dict[str, tuple[DatedPrice, ...]] = field(default_factory=dict)
     wildcard_costs: dict[str, Price] = field(default_factory=dict)
 
     def build(self) -> None:
@@ -114,6 +122,7 @@ class Models:
                 sorted(((model.id[:-1], model) for model in wild), key=lambda pair: -len(pair[0]))
             ),
             wildcard_prices=self.wildcard_prices,
+            wildcard_later=self.wildcard_later,
             wildcard_costs=self.wildcard_costs,
         )
 
@@ -130,6 +139,7 @@ class Models:
                 )
             ),
             price=priced.price,
+            later=priced.later,
             free=row.price is not None and row.price.free,
             aliases=row.aliases,
             strategy=row.strategy,
@@ -161,33 +171,82 @@ class Models:
 
     def _price(self, here: Path, model_id: str, row: ModelRow) -> Priced:
         if row.price is not None:
-            return Priced(None, "free") if row.price.free else Priced(price_of(row.price), "configuration")
+            price, later = dated(row.price, self.now)
+            notes = tuple(f"changes on {_day(change.from_at)}" for change in later[:1])
+            return Priced(price, "free" if price is None else "configuration", notes, later)
         route = row.routes[0]
         listed = catalogue_id(self.sections.providers[route.provider])
         if listed is None:
             self._refuse(here, f"has no price, and provider {route.provider} is not in the price catalogue")
             return Priced(None, "missing")
         markup = self.sections.billing.markup_percent
-        from sluicegate.config import price_catalogue
-
         if "*" in route.model:
-            for listed_id, found in price_catalogue.rows(listed, self.today):
-                self.wildcard_prices[price_key(route.provider, listed_id)] = price_catalogue.mark_up(
-                    found.price, markup
-                )
+            for listed_id, found in self._rows(listed):
+                key = price_key(route.provider, listed_id)
+                self.wildcard_prices[key], following = _marked_up(found, markup)
+                if following:
+                    self.wildcard_later[key] = following
             return Priced(None, f"catalogue, {listed}, by id")
-        row_found = price_catalogue.find(listed, route.model, self.today)
-        if row_found is None:
-            near = price_catalogue.similar(listed, route.model, self.today)
+        found_row = self._find(listed, route.model)
+        if found_row is None:
+            from sluicegate.config import price_catalogue
+
+            near = price_catalogue.similar(listed, route.model, self.now.date())
             hint = f" (its {near.model} costs {_rates(near.price)})" if near else ""
             self._refuse(
                 here, f"has no price, and the catalogue of {listed} does not list {route.model}{hint}"
             )
             return Priced(None, "missing")
-        source = f"catalogue, {row_found.provider} {row_found.model}"
+        source = found_row.source
         if markup:
             source += f", with markup of {format_usd(markup * 1000)} %"
-        return Priced(price_catalogue.mark_up(row_found.price, markup), source, row_found.notes)
+        marked_up, later = _marked_up(found_row, markup)
+        return Priced(marked_up, source, found_row.notes, later)
+
+    def _find(self, listed: str, upstream_id: str) -> Priced | None:
+        """Return what a provider's model costs by the bundled list and the price file."""
+        from sluicegate.config import price_catalogue
+
+        row = price_catalogue.find(listed, upstream_id, self.now.date())
+        return self._listed(listed, upstream_id, row)
+
+    def _rows(self, listed: str) -> "Iterator[tuple[str, Priced]]":
+        """Go through all that the two know of a provider."""
+        from sluicegate.config import price_catalogue
+
+        seen = set()
+        for listed_id, row in price_catalogue.rows(listed, self.now.date()):
+            seen.add(listed_id.lower())
+            found = self._listed(listed, listed_id, row)
+            if found is not None:
+                yield listed_id, found
+        only_ours = self.price_file.ids(listed) if self.price_file else ()
+        for listed_id in only_ours:
+            found = None if listed_id in seen else self._listed(listed, listed_id, None)
+            if found is not None:
+                yield listed_id, found
+
+    def _listed(self, listed: str, upstream_id: str, row: "price_catalogue.Row | None") -> Priced | None:
+        source = "" if row is None else f"catalogue, {row.provider} {row.model}"
+        notes = () if row is None else row.notes
+        course = [] if row is None else [DatedPrice(from_at=0.0, price=row.price)]
+        for day, following in () if row is None else row.later:
+            starts = datetime(day.year, day.month, day.day, tzinfo=UTC)
+            course.append(DatedPrice(from_at=starts.timestamp(), price=following))
+        file = self.price_file
+        stated = None if file is None else file.find(listed, upstream_id)
+        if file is not None and stated is not None and self.now.timestamp() < file.until_at:
+            course = file.lay_over(course, stated)
+            if course[0].from_at > self.now.timestamp():
+                return None  # only the file has it, and has not begun
+            if file.from_at <= self.now.timestamp():
+                source = f"{file.path.name}, {listed} {upstream_id}, until {_day(file.until_at)}"
+            else:
+                notes = (*notes, f"changes on {_day(file.from_at)} by {file.path.name}")
+        if not course:
+            return None
+        price, later = split(course, self.now)
+        return Priced(price, source, notes, later)
 
     def _refuse(self, here: Path, reason: str) -> None:
         self.problems.append(
@@ -200,13 +259,12 @@ class Models:
         listed = catalogue_id(provider)
         if listed is None:
             return None
-        from sluicegate.config import price_catalogue
-
         if "*" in route.model:
-            for listed_id, found in price_catalogue.rows(listed, self.today):
-                self.wildcard_costs[price_key(route.provider, listed_id)] = found.price
+            for listed_id, found in self._rows(listed):
+                if found.price is not None:
+                    self.wildcard_costs[price_key(route.provider, listed_id)] = found.price
             return None
-        row = price_catalogue.find(listed, route.model, self.today)
+        row = self._find(listed, route.model)
         return row.price if row else None
 
     def _provider(
@@ -258,7 +316,7 @@ def catalogue_id(row: ProviderRow) -> str | None:
     return price_catalogue.provider_of(row.base_url)
 
 
-def unknown_catalogues(sections: Sections) -> Iterator[Problem]:
+def unknown_catalogues(sections: Sections, price_file: PriceFile | None = None) -> Iterator[Problem]:
     """Tell which providers name a price catalogue that is not there."""
     named = {
         name: row.catalogue for name, row in sections.providers.items() if row.catalogue not in (None, "none")
@@ -267,18 +325,12 @@ def unknown_catalogues(sections: Sections) -> Iterator[Problem]:
         return
     from sluicegate.config import price_catalogue
 
-    known = price_catalogue.provider_ids()
+    known = sorted({*price_catalogue.provider_ids(), *(price_file.prices if price_file else ())})
     for name, wanted in named.items():
         if wanted not in known:
             yield Problem(
                 ("providers", name, "catalogue"), f"there is no {wanted}; there are {', '.join(known)}"
             )
-
-
-def price_of(row: PriceRow) -> Price:
-    """Turn rates of the file, USD per million tokens, into a price."""
-    rates = {name: value for name, value in row if name != "free" and value is not None}
-    return Price(**rates)
 
 
 def abilities(section: Abilities) -> dict[str, Said]:
@@ -328,6 +380,25 @@ def _proxy(row: ProviderRow, base_url: str, proxy_for: Callable[[str, str, int],
 
 def _text(file: object) -> str | None:
     return None if file is None else str(file)
+
+
+def _marked_up(found: Priced, markup: int) -> tuple[Price, tuple[DatedPrice, ...]]:
+    """Add the markup to a listed price and to what follows it."""
+    from sluicegate.config.price_catalogue import mark_up
+
+    if found.price is None:
+        raise AssertionError("the price list has no free rows")
+    later = tuple(
+        msgspec.structs.replace(change, price=mark_up(change.price or Price(), markup))
+        for change in found.later
+    )
+    return mark_up(found.price, markup), later
+
+
+def _day(at: float) -> str:
+    """Write a moment: the day alone where it begins with it."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%Y-%m-%d" if moment.time() == datetime.min.time() else "%Y-%m-%dT%H:%M:%SZ")
 
 
 def _rates(price: Price) -> str:

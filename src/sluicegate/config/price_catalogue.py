@@ -72,6 +72,8 @@ class Row:
     price: Price
     notes: tuple[str, ...] = ()
     """What the operator should know: rates that change, or that cannot be said here."""
+    later: tuple[tuple[date, Price], ...] = ()
+    """What it becomes on which day, earliest first."""
 
 
 def provider_ids() -> list[str]:
@@ -151,7 +153,8 @@ def mark_up(price: Price, millionths: int) -> Price:
         PriceTier(above_input_tokens=tier.above_input_tokens, price=mark_up(tier.price, millionths))
         for tier in price.tiers
     )
-    return msgspec.structs.replace(price, **rates, tiers=tiers)
+    images = tuple(msgspec.structs.replace(image, nano=raised(image.nano)) for image in price.per_image)
+    return msgspec.structs.replace(price, **rates, tiers=tiers, per_image=images)
 
 
 @cache
@@ -192,14 +195,29 @@ def _alternatives(clause: Any) -> Iterator[Any]:
 
 def _row(provider: Provider, model: ModelInfo, today: date) -> Row | None:
     prices, notes = _in_force(model, today)
-    values: Mapping[str, Any] = {name: value for name, value in vars(prices).items() if value is not None}
-    rates = {ours: values[theirs] for theirs, ours in RATES.items() if theirs in values}
-    if not any(_base(rate) for rate in rates.values()):
+    price, unsaid = _whole_price(prices)
+    if price is None:
         return None
-    counts = {ours: _nano(values[theirs], 1000) for theirs, ours in COUNTS.items() if theirs in values}
-    unsaid = sorted(values.keys() - RATES.keys() - COUNTS.keys())
     if unsaid:
         notes = (*notes, f"not charged: {', '.join(unsaid)}")
+    later = ((day, _whole_price(coming)[0]) for day, coming in _coming(model, today))
+    return Row(
+        provider.id,
+        model.id,
+        price,
+        notes,
+        tuple((day, following) for day, following in later if following is not None),
+    )
+
+
+def _whole_price(prices: ModelPrice) -> tuple[Price | None, list[str]]:
+    """Return a price of the list as ours, and what of it cannot be said; None where nothing of it can."""
+    values: Mapping[str, Any] = {name: value for name, value in vars(prices).items() if value is not None}
+    rates = {ours: values[theirs] for theirs, ours in RATES.items() if theirs in values}
+    unsaid = sorted(values.keys() - RATES.keys() - COUNTS.keys())
+    if not any(_base(rate) for rate in rates.values()):
+        return None, unsaid
+    counts = {ours: _nano(values[theirs], 1000) for theirs, ours in COUNTS.items() if theirs in values}
     thresholds = sorted(
         {tier.start for rate in rates.values() if isinstance(rate, TieredPrices) for tier in rate.tiers}
     )
@@ -211,7 +229,19 @@ def _row(provider: Provider, model: ModelInfo, today: date) -> Row | None:
         for start in thresholds
     )
     base = _price({ours: _base(rate) for ours, rate in rates.items()}, counts)
-    return Row(provider.id, model.id, msgspec.structs.replace(base, tiers=tiers), notes)
+    return msgspec.structs.replace(base, tiers=tiers), unsaid
+
+
+def _coming(model: ModelInfo, today: date) -> list[tuple[date, ModelPrice]]:
+    """Return what a row becomes after today; of rates that go by the hour nothing is told."""
+    if isinstance(model.prices, ModelPrice):
+        return []
+    coming = [
+        (candidate.constraint.start_date, candidate.prices)
+        for candidate in model.prices
+        if isinstance(candidate.constraint, StartDateConstraint) and candidate.constraint.start_date > today
+    ]
+    return sorted(coming, key=lambda change: change[0])
 
 
 def _in_force(model: ModelInfo, today: date) -> tuple[ModelPrice, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sluicegate.config.not_built_yet import NOT_BUILT_YET
-from sluicegate.config.schema import json_schema
+from sluicegate.config.schema import CatalogueFile, json_schema
 
 HEAD = """\
 # Configuration
@@ -49,8 +49,15 @@ _TYPES = {
 
 def render() -> str:
     """Return the whole page."""
-    schema = json_schema()
-    return "\n".join([HEAD, *_section("", schema, schema["$defs"], set())])
+    schema, shown = json_schema(), set[str]()
+    prices = json_schema(CatalogueFile)
+    return "\n".join(
+        [
+            HEAD,
+            *_section("", schema, schema["$defs"], shown),
+            *_section("(billing.catalogue_file)", prices, prices["$defs"], shown),
+        ]
+    )
 
 
 def _section(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import (
@@ -150,6 +150,12 @@ Duration = Annotated[
 ]
 Usd = Annotated[int, _reader(values.parse_amount, int), _schema("number", minimum=0, format="usd")]
 """Nano-USD. A Python int is taken as nano-USD already; text is USD."""
+PriceUsd = Annotated[
+    int, _reader(values.parse_price, int), _schema("number", minimum=0, maximum=1_000_000, format="usd")
+]
+"""Nano-USD, as `Usd`."""
+Factor = Annotated[int, _reader(values.parse_multiplier, int), _schema("number", minimum=0, maximum=100)]
+"""Millionths."""
 Percent = Annotated[int, _reader(values.parse_percent, int), _schema("number", minimum=0, maximum=10000)]
 """Millionths of a percent."""
 Rate = Annotated[float, _reader(_read_rate, float), _schema("number", minimum=0)]
@@ -250,6 +256,9 @@ class Section(BaseModel):
         for field in set().union(*cls.words.values()):
             schema.get("properties", {}).pop(field, None)
         return {"anyOf": [{"enum": list(cls.words)}, schema]}
+
+
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 # --- The server and what is around it ---
@@ -404,6 +413,9 @@ class Billing(Section):
     profile's."""
     on_error: CutRule | None = None
     """The same for a stream that ends with an error. Left out: the profile's."""
+    catalogue_file: File | None = None
+    """Prices of providers that go before the bundled price list for a while; see docs/billing.md. Read again on
+    SIGHUP."""
     drain_cap: Duration = 60.0
     """How long a provider may go on for `on_disconnect: drain`."""
     markup_percent: Percent = 0
@@ -652,34 +664,73 @@ class ProviderRow(Section):
         return "proxy" in self.model_fields_set and self.proxy is None
 
 
-class PriceRow(Section):
+class Rates(Section):
+    """Rates in USD per million tokens. Left-out cache rates are input's, reasoning is output's, audio and images are
+    their side's."""
+
+    input: PriceUsd | None = None
+    """Tokens read."""
+    output: PriceUsd | None = None
+    """Tokens generated."""
+    cache_read: PriceUsd | None = None
+    """Tokens read from the provider's cache."""
+    cache_write: PriceUsd | None = None
+    """Tokens written to it (for five minutes)."""
+    cache_write_1h: PriceUsd | None = None
+    """Tokens written to it for an hour."""
+    reasoning: PriceUsd | None = None
+    """Tokens of hidden thought."""
+    input_audio: PriceUsd | None = None
+    """Tokens of audio read."""
+    output_audio: PriceUsd | None = None
+    """Tokens of audio generated."""
+    input_image: PriceUsd | None = None
+    """Tokens of images read."""
+    output_image: PriceUsd | None = None
+    """Tokens of images generated."""
+
+
+class TierRow(Rates):
+    """Rates of a request whose whole input is longer than a threshold, for all of its tokens. What is left out is as
+    it stands without the tier."""
+
+    empty_means_default: ClassVar[bool] = False
+
+    above_input_tokens: Annotated[Whole, Field(ge=1, le=2**53)]
+    """Input, cached tokens included, must be longer than this."""
+
+
+class ImageRow(Section):
+    """The price of one image."""
+
+    empty_means_default: ClassVar[bool] = False
+
+    usd: PriceUsd
+    """USD for each."""
+    size: Word | None = None
+    """Of this size only, such as 1024x1024."""
+    quality: Word | None = None
+    """Of this quality only, such as high."""
+
+
+class ListedPrice(Rates):
     """Rates in USD per million tokens, or the word free. Left-out cache rates are input's, reasoning is
     output's, audio and images are their side's."""
 
-    input: Usd | None = None
-    """Tokens read."""
-    output: Usd | None = None
-    """Tokens generated."""
-    cache_read: Usd | None = None
-    """Tokens read from the provider's cache."""
-    cache_write: Usd | None = None
-    """Tokens written to it (for five minutes)."""
-    cache_write_1h: Usd | None = None
-    """Tokens written to it for an hour."""
-    reasoning: Usd | None = None
-    """Tokens of hidden thought."""
-    input_audio: Usd | None = None
-    """Tokens of audio read."""
-    output_audio: Usd | None = None
-    """Tokens of audio generated."""
-    input_image: Usd | None = None
-    """Tokens of images read."""
-    output_image: Usd | None = None
-    """Tokens of images generated."""
-    per_request: Usd = 0
+    per_request: PriceUsd = 0
     """USD for every answered request."""
-    per_web_search: Usd = 0
+    per_web_search: PriceUsd = 0
     """USD for every search that a hosted tool made."""
+    per_image: tuple[ImageRow, ...] = ()
+    """Images sold by the piece: the first that fits in size and quality, else the dearest."""
+    per_second: PriceUsd = 0
+    """USD for a second of audio or video, by the millisecond."""
+    per_character: PriceUsd = 0
+    """USD for a character that was spoken."""
+    tiers: tuple[TierRow, ...] = ()
+    """Other rates for long prompts, lowest threshold first."""
+    service_tiers: dict[Word, Factor] = {}
+    """What the rates of tokens are multiplied by where such a tier served: `{flex: 0.5, priority: 2}`."""
 
     free: Flag = False
     """It costs nothing."""
@@ -688,14 +739,46 @@ class PriceRow(Section):
     words: ClassVar[dict[str, dict[str, Any]]] = {"free": {"free": True}}
 
     @model_validator(mode="after")
-    def _both_sides(self) -> "PriceRow":
-        if self.free or "per_request" in self.model_fields_set:
+    def _whole(self) -> Self:
+        if self.free:
             return self
-        for side in ("input", "output"):
-            if getattr(self, side) is None:
-                raise ValueError(
-                    f"{side} is missing; write `{side}: 0` where it costs nothing, or `free` for the whole"
-                )
+        if not self.model_fields_set.intersection(_UNITS):
+            for side in ("input", "output"):
+                if getattr(self, side) is None:
+                    raise ValueError(
+                        f"{side} is missing; write `{side}: 0` where it costs nothing, or `free` for the whole"
+                    )
+        thresholds = [tier.above_input_tokens for tier in self.tiers]
+        if thresholds != sorted(set(thresholds)):
+            raise ValueError("tiers must stand lowest threshold first, each once")
+        return self
+
+
+_UNITS = ("per_request", "per_image", "per_second", "per_character")
+"""Prices that may stand without rates of tokens."""
+
+
+class DatedRow(ListedPrice):
+    """A whole price that takes the place of the one before it."""
+
+    start: Annotated[Instant, Field(alias="from")]
+    """When it begins, ISO 8601; UTC where no zone stands. Requests admitted before keep the price they had."""
+
+    words: ClassVar[dict[str, dict[str, Any]]] = {}
+
+
+class PriceRow(ListedPrice):
+    """Rates in USD per million tokens, or the word free. Left-out cache rates are input's, reasoning is
+    output's, audio and images are their side's."""
+
+    changes: tuple[DatedRow, ...] = ()
+    """What it becomes and when, earliest first; each a whole price with `from`."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        starts = [change.start for change in self.changes]
+        if starts != sorted(set(starts)):
+            raise ValueError("changes must stand earliest first, each `from` once")
         return self
 
 
@@ -714,7 +797,7 @@ class Route(Section):
     """Lower comes first; the next only when those before it fail."""
     weight: Annotated[Whole, Field(ge=0, le=1_000_000)] = 1
     """Share of requests among routes of one priority; 0: only when the others fail."""
-    cost: Annotated[PriceRow | None, BeforeValidator(_empty_is_absent)] = None
+    cost: Annotated[ListedPrice | None, BeforeValidator(_empty_is_absent)] = None
     """What it costs the operator, rates as in `price`. Left out: the catalogue's."""
 
 
@@ -814,6 +897,23 @@ class KeyRow(Switches):
     """Whether its requests may choose providers and name other models."""
 
 
+class CatalogueFile(Section):
+    """A file of prices that providers charge, which go before the bundled price list for a while."""
+
+    start: Annotated[Instant | None, Field(alias="from")] = None
+    """When they begin, ISO 8601; UTC where no zone stands. Left out: at once."""
+    until: Instant
+    """When they end, and the bundled list counts again."""
+    prices: dict[Name, dict[UpstreamId, ListedPrice]]
+    """By the provider's id in the price list, then by the provider's id of the model."""
+
+    @model_validator(mode="after")
+    def _span(self) -> Self:
+        if self.start is not None and self.start >= self.until:
+            raise ValueError("until must be after from")
+        return self
+
+
 class Sections(Section):
     """The whole file."""
 
@@ -860,18 +960,25 @@ def read(data: dict[str, Any], folder: Path) -> Sections | list[Problem]:
     Args:
         folder: what relative paths are relative to.
     """
+    return read_as(Sections, data, folder)
+
+
+def read_as(root: type[SectionT], data: dict[str, Any], folder: Path) -> SectionT | list[Problem]:
+    """Do what `read` does for a file of another kind."""
     try:
-        return Sections.model_validate(data, context={"folder": folder})
+        return root.model_validate(data, context={"folder": folder})
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True, include_input=False)
-        return [_problem(detail["type"], detail["loc"], detail.get("ctx") or {}) for detail in found]
+        return [_problem(root, detail["type"], detail["loc"], detail.get("ctx") or {}) for detail in found]
 
 
-def _problem(kind: str, place: tuple[int | str, ...], context: dict[str, Any]) -> Problem:
+def _problem(
+    root: type[Section], kind: str, place: tuple[int | str, ...], context: dict[str, Any]
+) -> Problem:
     if place and place[-1] == "[key]":
         place = place[:-1]
     if kind == "extra_forbidden":
-        return Problem(place, _unknown(place))
+        return Problem(place, _unknown(place, root))
     if kind == "value_error":
         return Problem(place, str(context["error"]))
     if kind in _REASONS:
@@ -895,17 +1002,17 @@ _REASONS = {
 """What pydantic finds, in our words."""
 
 
-def _unknown(place: SettingPath) -> str:
-    names = sorted(_section_at(place[:-1]).model_fields)
+def _unknown(place: SettingPath, root: type[Section]) -> str:
+    names = sorted(field.alias or name for name, field in _section_at(place[:-1], root).model_fields.items())
     near = difflib.get_close_matches(str(place[-1]), names, n=1, cutoff=0.6)
     if near:
         return f"unknown field; did you mean {near[0]}?"
     return f"unknown field; there are {', '.join(names)}"
 
 
-def _section_at(place: SettingPath) -> type[Section]:
+def _section_at(place: SettingPath, root: type[Section]) -> type[Section]:
     """Return the section that stands at a path, for its field names."""
-    kind: Any = Sections
+    kind: Any = root
     for part in place:
         section = _sections_in(kind)
         inner = section.model_fields[str(part)].annotation if section and isinstance(part, str) else None
@@ -927,18 +1034,20 @@ def _sections_in(kind: Any) -> type[Section] | None:
     return None
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(root: type[Section] = Sections) -> dict[str, Any]:
     """Return the JSON Schema of the file, for editors and for the reference in docs/."""
-    schema = Sections.model_json_schema()
+    schema = root.model_json_schema()
     schema.pop("title")
     helps = _help()
     sections: list[type[Section]] = list(_sections_below(Section))
     for section in sections:
-        definition = schema if section is Sections else schema["$defs"].get(section.__name__, {})
+        definition = schema if section is root else schema["$defs"].get(section.__name__, {})
         definition.pop("title", None)
         for form in definition.get("anyOf", [definition]):
             form.pop("title", None)
-            for name, setting in form.get("properties", {}).items():
+            fields = {field.alias or name: name for name, field in section.model_fields.items()}
+            for spelled, setting in form.get("properties", {}).items():
+                name = fields[spelled]
                 setting.pop("title", None)
                 setting["description"] = helps[section.__name__][name]
                 for bound in section.model_fields[name].metadata:

@@ -15,6 +15,8 @@ from sluicegate.money import parse_usd
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_DURATION_S = 366 * 86400.0
+MAX_PRICE_NANO = 10**15
+"""A million USD: a dollar for each token."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING_HEADERS = frozenset(
     [
@@ -89,6 +91,23 @@ def parse_amount(text: str) -> int:
     if nano < 0:
         raise ValueError("must not be negative")
     return nano
+
+
+def parse_price(text: str) -> int:
+    """Read a price: an amount of USD that is not absurd."""
+    nano = parse_amount(text)
+    if nano > MAX_PRICE_NANO:
+        raise ValueError("must be at most 1000000 USD; rates are per million tokens")
+    return nano
+
+
+def parse_multiplier(text: str) -> int:
+    """Read a factor of 0 to 100 with at most six decimals, as millionths."""
+    match = re.fullmatch(r"([0-9]{1,3})(?:\.([0-9]{1,6}))?", text.strip())
+    millionths = int(match[1]) * 10**6 + int((match[2] or "").ljust(6, "0")) if match else -1
+    if not 0 <= millionths <= 100 * 10**6:
+        raise ValueError("must be a factor of 0 to 100, with at most six decimals")
+    return millionths
 
 
 def parse_percent(text: str) -> int:

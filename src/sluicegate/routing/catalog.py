@@ -4,7 +4,7 @@ Built once from the configuration (`config.py`) and sent whole to every worker; 
 Durations are seconds, money is nano-USD, rates are nano-USD per million tokens."""
 
 import re
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -17,10 +17,22 @@ CutPolicy = Literal["produced", "drain", "none"]
 UsageChunk = Literal["on_request", "always"]
 CostPlace = Literal["usage", "extension", "none"]
 
+_Found = TypeVar("_Found")
+
 Said = bool | int | float | str | tuple[str, ...]
 """Value of a field of Capabilities, as a configuration has it."""
 
 _DATE = re.compile(r"([-@])20\d\d(-?)(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])$")
+
+
+class ImagePrice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one image costs, of one size and quality."""
+
+    nano: int
+    size: str | None = None
+    """Such as `1024x1024`; None: any."""
+    quality: str | None = None
+    """Such as `high`; None: any."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,16 +55,33 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nano-USD for every answered request."""
     per_web_search: int = 0
     """Nano-USD for every search that a hosted tool made."""
+    per_image: tuple[ImagePrice, ...] = ()
+    """The first that fits an image; where none does, the dearest."""
+    per_second: int = 0
+    """Nano-USD for a second of audio or video, exact to the millisecond."""
+    per_character: int = 0
+    """Nano-USD for a character that was spoken."""
     tiers: tuple["PriceTier", ...] = ()
     """Other rates for long prompts, lowest threshold first."""
+    service_tiers: dict[str, int] = {}
+    """What the rates of tokens are multiplied by where such a tier served, in millionths; other tiers: 1."""
 
 
 class PriceTier(msgspec.Struct, frozen=True, kw_only=True):
     """The rates of a request whose whole input is longer than a threshold; they hold for all of its
-    tokens."""
+    tokens. What is not by the token is the whole price's."""
 
     above_input_tokens: int
     price: Price
+
+
+class DatedPrice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A price that holds for requests admitted from a moment on."""
+
+    from_at: float
+    """Seconds since 1970."""
+    price: Price | None = None
+    """None: free."""
 
 
 class StreamSwitches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +190,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     price: Price | None
     """None: free, because the configuration says so; or, under a wildcard that is not free, one of
     `Catalogue.wildcard_prices`."""
+    later: tuple[DatedPrice, ...] = ()
+    """What follows the price, earliest first."""
     free: bool = False
     """The configuration says `price: free`."""
     aliases: tuple[str, ...] = ()
@@ -174,6 +205,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     clocks: StreamClocks | None = None
     """The model's clocks over the server's, for what is bounded before a deployment is chosen."""
 
+    def price_at(self, at: float) -> Price | None:
+        """Return the price of a request that is admitted at a moment, seconds since 1970."""
+        price = self.price
+        for dated in self.later:
+            if dated.from_at > at:
+                break
+            price = dated.price
+        return price
+
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be asked for, and of whom."""
@@ -185,6 +225,8 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """(prefix, model) of ids that end in `*`, longest prefix first."""
     wildcard_prices: dict[str, Price] = {}
     """Catalogue price by `price_key`, for models reached through an unpriced wildcard."""
+    wildcard_later: dict[str, tuple[DatedPrice, ...]] = {}
+    """What follows those of them that change."""
     wildcard_costs: dict[str, Price] = {}
     """The same without markup: what such a deployment costs the operator."""
 
@@ -200,16 +242,17 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
     def _from_wildcard(self, wild: Model, model_id: str, rest: str) -> Model | None:
         deployments = tuple(self._with_id(deployment, rest) for deployment in wild.deployments)
-        price = wild.price
+        price, later = wild.price, wild.later
         if price is None and not wild.free:
             price = _look_up(self.wildcard_prices, deployments[0])
             if price is None:
                 return None
+            later = _look_up(self.wildcard_later, deployments[0]) or ()
         hidden = wild.hidden_output
         if "hidden_output" not in wild.capabilities:
             hidden = any(hides_reasoning(deployment.model) for deployment in deployments)
         return msgspec.structs.replace(
-            wild, id=model_id, deployments=deployments, price=price, hidden_output=hidden
+            wild, id=model_id, deployments=deployments, price=price, later=later, hidden_output=hidden
         )
 
     def _with_id(self, deployment: Deployment, rest: str) -> Deployment:
@@ -245,7 +288,7 @@ def dated_key(key: str) -> str | None:
     return spelled if found else None
 
 
-def _look_up(prices: dict[str, Price], deployment: Deployment) -> Price | None:
+def _look_up(prices: dict[str, _Found], deployment: Deployment) -> _Found | None:
     key = price_key(deployment.provider, deployment.model)
     price = prices.get(key)
     if price is None and (dated := dated_key(key)) is not None:

@@ -35,7 +35,7 @@ from sluicegate.errors import (
     UpstreamTimeout,
 )
 from sluicegate.messages import Format, Usage, UsageSource
-from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
+from sluicegate.routing.catalog import Deployment, Model, Price, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
 from sluicegate.server import telemetry
@@ -276,8 +276,12 @@ class ServedRequest:
             started_at=self._started_at,
             client_request_id=_header_text(self._exchange, b"x-request-id"),
         )
-        others = tuple(one.model.price for one in self._served)
-        self._tab = Tab(self._bench.till, self._key, model.price, self._row, others)
+        price = model.price_at(self._started_at) if model.later else model.price
+        others: tuple[Price | None, ...] = ()
+        if self._served:
+            others = tuple(one.model.price_at(self._started_at) for one in self._served)
+        tier = request.service_tier if others or (price is not None and price.service_tiers) else None
+        self._tab = Tab(self._bench.till, self._key, price, self._row, others, tier)
         covered = await self._tab.reserve(
             request.input_estimate,
             output * request.choices,
@@ -421,7 +425,7 @@ class ServedRequest:
         self._row.model = one.name
         if one.model is not self._model:
             self._model = one.model
-            self._tab.served_at(one.model.price)
+            self._tab.served_at(one.model.price_at(self._started_at))
 
     def _following(self, error: UpstreamError, progress: Progress) -> Attempt | None:
         """Return the attempt that follows a failed one, or None."""

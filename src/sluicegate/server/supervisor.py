@@ -22,6 +22,7 @@ from sluicegate import __version__
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.leases import LeaseBook
 from sluicegate.errors import SluicegateError, StoreUnavailable
+from sluicegate.routing.price_list import Listing, listing
 from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
 from sluicegate.server.control import (
@@ -217,6 +218,7 @@ class Supervisor:
         self._operations.add("status", self._status)
         self._operations.add("metrics", self._metrics)
         self._operations.add("reload", self._apply_configuration)
+        self._operations.add("prices", self._prices)
         self._control = ControlSocket(folder, self._operations.perform)
         self._admin = AdminProcess(
             AdminBoot(str(folder), settings.store_url, settings.admin_token), settings.admin
@@ -381,6 +383,9 @@ class Supervisor:
                 for worker in self._slots
             ],
         }
+
+    async def _prices(self) -> Listing:
+        return listing(self._settings.worker.catalogue, time.time())
 
     async def _metrics(self) -> Snapshot:
         balance, leased = self._bank.book.totals()

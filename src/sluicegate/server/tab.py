@@ -20,7 +20,7 @@ from sluicegate.billing.ledger import (
     UsageRow,
     settle_after_crash,
 )
-from sluicegate.billing.price import charge
+from sluicegate.billing.price import charge, reservation
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.routing.catalog import Price
@@ -73,9 +73,12 @@ class Tab:
 
     __slots__ = (
         "_checkpoint",
+        "_covered",
+        "_input_tokens",
         "_key",
         "_others",
         "_price",
+        "_tier",
         "_till",
         "on_crash",
         "open",
@@ -91,17 +94,22 @@ class Tab:
         price: Price | None,
         row: UsageRow,
         others: tuple[Price | None, ...] = (),
+        tier: str | None = None,
     ) -> None:
         """Open a tab.
 
         Args:
             price: None where the model is free.
             others: prices of the models that may serve the request in its stead; the dearest is held.
+            tier: the service tier that the request asks for, where a price knows tiers.
         """
         self._till = till
         self._key = key
         self._price = price
         self._others = others
+        self._tier = tier
+        self._input_tokens = 0
+        self._covered = 0
         self.row = row
         self.on_crash = till.on_crash
         self._checkpoint: Checkpoint | None = None
@@ -116,13 +124,15 @@ class Tab:
             return False
         return not self._key.unlimited
 
-    def price_of(self, input_tokens: int, output_tokens: int) -> int:
-        """Return the most that so many tokens can cost at list price, in nano-USD."""
-        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-        cost = charge(self._price, usage)[0]
+    def hold_for(self, input_tokens: int, output_tokens: int) -> int:
+        """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
+        nano = 0
+        if self._price is not None:
+            nano = reservation(self._price, input_tokens, output_tokens, self._tier)
         for other in self._others:
-            cost = max(cost, charge(other, usage)[0])
-        return cost
+            if other is not None:
+                nano = max(nano, reservation(other, input_tokens, output_tokens, self._tier))
+        return nano
 
     def served_at(self, price: Price | None) -> None:
         """Charge for another of the models that may serve the request; what is held stays."""
@@ -142,10 +152,11 @@ class Tab:
         """
         amount = 0
         if self.prepaid:
-            amount = self.price_of(input_tokens, output_tokens)
+            amount = self.hold_for(input_tokens, output_tokens)
             if not self._till.credit.try_reserve(self._key.account_id, amount):
                 amount, output_tokens = await self._reserve_slowly(input_tokens, output_tokens, may_cut)
         self.reserved_nano = amount
+        self._input_tokens, self._covered = input_tokens, output_tokens
         try:
             self._till.journal.append(
                 Reserved(
@@ -164,7 +175,7 @@ class Tab:
 
     async def _reserve_slowly(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
         account_id = self._key.account_id
-        amount = self.price_of(input_tokens, output_tokens)
+        amount = self.hold_for(input_tokens, output_tokens)
         try:
             await self._till.credit.reserve(account_id, amount)
         except InsufficientBalance as refusal:
@@ -173,7 +184,7 @@ class Tab:
                 if covered > 0:
                     refusal.message += f" Credit covers {covered} output tokens."
                 raise
-            amount = self.price_of(input_tokens, covered)
+            amount = self.hold_for(input_tokens, covered)
             await self._till.credit.reserve(account_id, amount)
             return amount, covered
         return amount, output_tokens
@@ -183,7 +194,7 @@ class Tab:
         low, high = 0, output_tokens
         while low < high:
             middle = (low + high + 1) // 2
-            if self.price_of(input_tokens, middle) <= available_nano:
+            if self.hold_for(input_tokens, middle) <= available_nano:
                 low = middle
             else:
                 high = middle - 1
@@ -198,9 +209,9 @@ class Tab:
         """
         if not self.prepaid or self.settled:
             return
-        amount = self.price_of(0, output_tokens) - self.price_of(
-            0, 0
-        )  # what a request costs by itself is held
+        held_for = self._covered + output_tokens
+        amount = self.hold_for(self._input_tokens, held_for)
+        amount -= self.hold_for(self._input_tokens, self._covered)
         account_id = self._key.account_id
         if not self._till.credit.try_reserve(account_id, amount):
             await self._till.credit.reserve(account_id, amount)
@@ -208,12 +219,14 @@ class Tab:
             self._free(amount)
             return
         self.reserved_nano += amount
+        self._covered = held_for
         try:
             self._till.journal.append(
                 Extended(request_id=self.row.request_id, account_id=account_id, amount_nano=amount)
             )
         except StoreUnavailable:
             self.reserved_nano -= amount
+            self._covered -= output_tokens
             self._free(amount)
             raise
 
@@ -225,7 +238,7 @@ class Tab:
         Raises:
             StoreUnavailable: the journal takes nothing, so a finish must not leave.
         """
-        list_cost, odd = charge(self._price, usage)
+        list_cost, odd = charge(self._price, usage, self._tier)
         row = msgspec.structs.replace(
             self.row,
             usage=usage,
@@ -265,7 +278,7 @@ class Tab:
             raise AssertionError("a request is settled once")
         self.settled = True
         row = self.row
-        list_cost, row.usage_odd = charge(self._price, usage)
+        list_cost, row.usage_odd = charge(self._price, usage, self._tier)
         row.usage, row.usage_source = usage, source
         row.list_cost_nano_usd = row.cost_nano_usd = list_cost
         account_id = self._key.account_id

@@ -13,7 +13,7 @@ import msgspec
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
-from sluicegate.wire.request_edges import estimate_input, other_models, read_members
+from sluicegate.wire.request_edges import estimate_input, other_models, read_members, tier_named
 
 _ROLES = frozenset({"user", "assistant", "system"})
 
@@ -89,6 +89,11 @@ class AnthropicRequest:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)
         return None if member is None else self.body[member.start : member.end]
+
+    @property
+    def service_tier(self) -> str | None:
+        """The tier that it asks to be served by, where it names one."""
+        return tier_named(self.value("service_tier"))
 
     def upstream_body(
         self,

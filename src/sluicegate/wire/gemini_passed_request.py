@@ -14,7 +14,13 @@ from sluicegate.wire.gemini_fields import Fields, camel
 from sluicegate.wire.gemini_foreign_state import without_foreign_state
 from sluicegate.wire.gemini_request_decoder import MAX_CHOICES
 from sluicegate.wire.json_edit import Edit, Member
-from sluicegate.wire.request_edges import MEDIA_TOKENS, estimate_input, other_models, read_members
+from sluicegate.wire.request_edges import (
+    MEDIA_TOKENS,
+    estimate_input,
+    other_models,
+    read_members,
+    tier_named,
+)
 
 _CONFIG = "generationConfig"
 _LIMIT = "maxOutputTokens"
@@ -99,6 +105,11 @@ class GeminiRequest:
             if member.key == key:
                 return self.body[member.start : member.end]
         return None
+
+    @property
+    def service_tier(self) -> str | None:
+        """The tier that it asks to be served by, where it names one."""
+        return tier_named(Fields(self.body, "").raw("serviceTier"))
 
     def upstream_body(
         self,

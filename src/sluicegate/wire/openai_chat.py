@@ -330,6 +330,8 @@ class ChatStream:
         raw = bytes(chunk.usage)
         usage = read_usage(raw) if raw != b"null" else None
         if usage is not None:
+            if isinstance(chunk.service_tier, str):
+                usage.service_tier = chunk.service_tier
             self.usage = usage
             self._usage_raw = raw
             self._usual = None

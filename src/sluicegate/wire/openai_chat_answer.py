@@ -62,6 +62,7 @@ class _Answer(msgspec.Struct, gc=False):
     usage: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     type: Any = None
+    service_tier: Any = None
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
@@ -96,6 +97,8 @@ class ChatAnswer:
         self._choices = answer.choices
         self._usage_raw = b"null" if answer.usage is msgspec.UNSET else bytes(answer.usage)
         self.usage = read_usage(self._usage_raw)
+        if self.usage is not None and isinstance(answer.service_tier, str):
+            self.usage.service_tier = answer.service_tier
         self.upstream_id = answer.id if isinstance(answer.id, str) and answer.id else None
         for choice in self._choices:
             self.finish_reason = self._right_reason(choice)

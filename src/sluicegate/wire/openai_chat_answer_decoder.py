@@ -86,6 +86,7 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: msgspec.Raw | msgspec.UnsetType = UNSET
     error: msgspec.Raw | msgspec.UnsetType = UNSET
+    service_tier: Any = None
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
@@ -248,6 +249,8 @@ class ChatStreamDecoder:
         if chunk.usage is not UNSET:
             usage = read_normal_usage(bytes(chunk.usage), self._can)
             if usage is not None:
+                if isinstance(chunk.service_tier, str):
+                    usage.service_tier = chunk.service_tier
                 events.append(UsageReport(usage))
         if len(events) == before + 1 and self._learned < _RELEARN:
             self._learn(payload, chunk.choices, events[-1])

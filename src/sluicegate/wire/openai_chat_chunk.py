@@ -65,6 +65,7 @@ class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: msgspec.Raw | UnsetType = UNSET
     error: msgspec.Raw | UnsetType = UNSET
+    service_tier: Any = None
 
 
 decode_chunk = msgspec.json.Decoder(Chunk).decode

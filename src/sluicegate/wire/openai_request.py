@@ -10,7 +10,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
-from sluicegate.wire.request_edges import other_models, read_members
+from sluicegate.wire.request_edges import other_models, read_members, tier_named
 
 MAX_CHOICES = 128
 _OTHER_MODELS = ("models", "fallbacks")
@@ -61,6 +61,11 @@ class OpenAIRequest:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)
         return None if member is None else self.body[member.start : member.end]
+
+    @property
+    def service_tier(self) -> str | None:
+        """The tier that it asks to be served by, where it names one."""
+        return tier_named(self.value("service_tier"))
 
     @property
     def names_other_models(self) -> str | None:

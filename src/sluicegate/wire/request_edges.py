@@ -98,6 +98,13 @@ def other_models(
     return next((key for key in names if key in keys and value(key) not in (b"null", b"[]", b"{}")), None)
 
 
+def tier_named(raw: bytes | None) -> str | None:
+    """Return the service tier that a request's value names, in lower case; None where it is no word."""
+    if raw is None or len(raw) > 64 or not raw.startswith(b'"') or b"\\" in raw:
+        return None
+    return raw[1:-1].decode().lower().removeprefix("service_tier_")
+
+
 def needed_text(key: str, value: object) -> str:
     """Return a value that has to be a string and not empty. Raises BadRequest."""
     if value is None:

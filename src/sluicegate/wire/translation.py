@@ -254,6 +254,11 @@ class PassedRequest(Protocol):
     """How the limit is spelled."""
 
     @property
+    def service_tier(self) -> str | None:
+        """The tier that it asks to be served by, where it names one, in lower case."""
+        ...
+
+    @property
     def names_other_models(self) -> str | None:
         """The field that names other models than the one asked for, where there is one."""
         ...
