@@ -6,7 +6,7 @@
     ├── ConfigError            the operator's file is wrong; the process does not start
     ├── ClientError            the client can mend it; never retried by us
     │   ├── BadRequest 400 · Unauthenticated 401 · InsufficientBalance 402 · Forbidden 403
-    │   ├── ModelNotFound 404 · PathUnknown 404 · MethodNotAllowed 405 · RequestTimeout 408
+    │   ├── ModelNotFound 404 · StateUnknown 404 · PathUnknown 404 · MethodNotAllowed 405 · RequestTimeout 408
     │   ├── LengthRequired 411 · TooLarge 413 · UriTooLong 414 · UnsupportedMedia 415 · ExpectationFailed 417
     │   └── RateLimited 429 · HeadersTooLarge 431 · NotImplementedYet 501
     ├── UpstreamError 502      the provider's trouble
@@ -100,6 +100,13 @@ class Forbidden(ClientError):
 class ModelNotFound(ClientError):
     status = 404
     kind = "model_unknown"
+
+
+class StateUnknown(ClientError):
+    """Nothing is kept under an id: it never was, is not any more, or is another account's."""
+
+    status = 404
+    kind = "not_found"
 
 
 class PathUnknown(ClientError):

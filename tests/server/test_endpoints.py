@@ -134,34 +134,6 @@ async def test_other_models_need_a_key_that_may_override(gate_inprocess: InProce
 
 
 @pytest.mark.parametrize(
-    ("format", "field", "value"),
-    [
-        ("responses", "previous_response_id", "resp_1"),
-        ("responses", "conversation", "conv_1"),
-        ("responses", "background", True),
-        ("messages", "container", "container_1"),
-        ("gemini", "cachedContent", "cachedContents/1"),
-    ],
-)
-async def test_state_that_a_provider_keeps_is_nobodys_to_go_on_from(
-    start_inprocess: StartInProcess, simulator: Simulator, format: str, field: str, value: Any
-) -> None:
-    """One provider account serves many tenants: an id of its state would open one's to another."""
-    gate = await start_inprocess(config_of(simulator, format))
-    bodies: dict[str, tuple[str, dict[str, Any]]] = {
-        "responses": ("/v1/responses", {"model": "org/m:1", "input": "Hello"}),
-        "messages": ("/v1/messages", {"model": "org/m:1", "max_tokens": 9, "messages": USER}),
-        "gemini": ("/v1beta/models/org/m:1:generateContent", {"contents": [{"parts": [{"text": "Hello"}]}]}),
-    }
-    path, body = bodies[format]
-    assert (await ask(gate.url, path, body, key=KEY)).status == 200
-    response = await ask(gate.url, path, body | {field: value}, key=KEY)
-    assert response.status == 400
-    assert field in response.json()["error"]["message"]
-    assert len(simulator.requests) == 1
-
-
-@pytest.mark.parametrize(
     ("headers", "shape"),
     [
         ({"anthropic-version": "2023-06-01"}, {"type", "error", "request_id"}),

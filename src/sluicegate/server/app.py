@@ -29,6 +29,7 @@ from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
+from sluicegate.server.kept_responses import answer_kept
 from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.routes import Route, format_of, match
@@ -217,6 +218,10 @@ class Gateway:
             await ServedRequest(self._bench, exchange, key, request_id, interpreter).serve()
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)
+            if not exchange.gone:
+                exchange.respond(200, JSON + answer_headers(request_id), body)
+        elif route.kind == "response":
+            body = await answer_kept(self._bench, exchange, key, route)
             if not exchange.gone:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
         elif route.kind in ("models", "model"):

@@ -98,17 +98,21 @@ class Interpreter:
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
+    def take_out(self, field: str) -> None:
+        """Forget a top-level field that was meant for us alone; before the first attempt."""
+        self.replace_body(json_edit.changed(self._body, {}, {field}))
+
+    def replace_body(self, body: bytes) -> None:
+        """Go on with a body in which something was put in another's place. Raises BadRequest."""
+        self._body = body
+        self.request = self.client.read_request(body, self._path_model, self.request.stream)
+
     def release(self) -> None:
         """Let the request's body go: there will be no other attempt."""
         self._body = b""
         self.request.release()
         del self.asked  # the codecs at work hold what they need of it
         self._decoded = None
-
-    def take_out(self, field: str) -> None:
-        """Forget a top-level field that was meant for us alone; before the first attempt."""
-        self._body = json_edit.changed(self._body, {}, {field})
-        self.request = self.client.read_request(self._body, self._path_model, self.request.stream)
 
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""

@@ -21,7 +21,6 @@ from sluicegate.billing.limits import KeyLimits, Refusal
 from sluicegate.billing.meter import InputRatios, Meter
 from sluicegate.billing.profiles import Switches, decide
 from sluicegate.errors import (
-    BadRequest,
     ClientError,
     DecodeError,
     InsufficientBalance,
@@ -44,6 +43,7 @@ from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments, Standing
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.settings import WorkerSettings
@@ -56,7 +56,8 @@ from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.conversation import conversation_key
 from sluicegate.wire.cost import bill
-from sluicegate.wire.translation import Asked, PassedAnswer, PassedRequest, PassOptions
+from sluicegate.wire.sealed_id import IdSeal
+from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
 
 EVENT_STREAM = (
@@ -96,6 +97,7 @@ _REQUEST_SLOTS = (
     "_model",
     "_order",
     "_plan",
+    "_previous_id",
     "_relay",
     "_request",
     "_reserved_output",
@@ -120,6 +122,7 @@ class Plan:
         self.settings = settings
         self.targets = Targets(settings.catalogue.providers)
         self.retry = Rules(settings.retry.max_attempts, settings.retry.after_send)
+        self.seal = IdSeal(settings.key_secret, settings.catalogue.providers)
         self._switches: dict[tuple[str, str, str], tuple[KeyRecord, Switches]] = {}
 
     def switches(self, key: KeyRecord, model: Model, provider: Provider) -> Switches:
@@ -217,6 +220,8 @@ class ServedRequest:
         self.due_at = math.inf
         """When the next checkpoint is due, once the stream has begun."""
         self._stopping: SluicegateError | None = None
+        self._previous_id: str | None = None
+        """Of the answer that the client goes on from, as it spelled it."""
         self._switches: Switches | None = None
         self._served: tuple[Served, ...] = ()
         """What may serve it, where it overrides something; else its model alone."""
@@ -240,7 +245,9 @@ class ServedRequest:
             if request.value(MODELS) is not None:
                 self._interpreter.take_out(MODELS)
                 self._request = request = self._interpreter.request
-        _refuse_kept_state(request)
+        if request.names_kept_state:
+            self._turn_back()
+            request = self._request
         wanted = request.max_output_tokens or self._max_output_tokens()
         limits = self._bench.limits_of(self._key)
         now = self._loop.time()
@@ -257,6 +264,26 @@ class ServedRequest:
             self._bench.running.discard(self)
             self._bench.deadlines.discard(self)
             limits.release(self._loop.time(), admitted, self._estimate, used)
+
+    def _turn_back(self) -> None:
+        """Put in place of our ids those of the provider that keeps what they stand for; only it is asked then."""
+        interpreter, request, model = self._interpreter, self._request, self._model
+        self._previous_id = getattr(request, "previous_response_id", None)
+        served = self._served or (Served(request.model, model, model.deployments),)
+        providers = self._plan.settings.catalogue.providers
+        body, keeper = turn_back(
+            request.body,
+            interpreter.client.name,
+            self._key.account_id,
+            self._plan.seal,
+            formats_of(served, providers),
+        )
+        if body is not request.body:
+            interpreter.replace_body(body)
+            self._request = interpreter.request
+        background: bool = getattr(request, "background", False)
+        if keeper is not None or background:
+            self._served = able(served, providers, keeper, background=background)
 
     async def _reserve(self, model: Model) -> None:
         request = self._request
@@ -450,7 +477,10 @@ class ServedRequest:
         row.attempts = self._attempts
         row.upstream_id = None
         self._meter.restart()
-        interpreter.asked = self._asked()
+        interpreter.asked = asked = self._asked()
+        if format == interpreter.client.name and format in KEEPING:
+            asked.close_id = closing(self._plan.seal, request, format, self._key.account_id, provider.name)
+            asked.previous_id = self._previous_id
         try:
             body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
         except ClientError as error:
@@ -820,28 +850,6 @@ class ServedRequest:
 
 def _cancel(task: "asyncio.Future[UpstreamConnection]") -> None:
     task.cancel()
-
-
-_KEPT = (
-    ("previous_response_id", "previous_response_id"),
-    ("conversation_id", "conversation"),
-    ("cached_content", "cachedContent"),
-    ("container", "container"),
-    ("background", "background"),
-)
-"""What a request may know of state that a provider keeps: our name for it, and the field's."""
-
-
-def _refuse_kept_state(request: PassedRequest) -> None:
-    """Refuse to go on from what a provider keeps: its ids are not bound to the account that made them yet.
-
-    One provider account serves many of ours; passed on, such an id would open one tenant's state to another.
-    """
-    for name, field in _KEPT:
-        if getattr(request, name, None):
-            raise BadRequest(
-                f"'{field}' is not supported: this gateway keeps no state at providers.", param=field
-            )
 
 
 def _header_text(exchange: Exchange, name: bytes) -> str | None:

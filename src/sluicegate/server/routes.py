@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
 from sluicegate.messages import Format
 
-Kind = Literal["generate", "count_tokens", "models", "model", "probe", "generation"]
+Kind = Literal["generate", "count_tokens", "models", "model", "probe", "generation", "response"]
 
 _GENERATE: dict[str, Format] = {
     "/v1/chat/completions": "chat",
@@ -28,6 +28,8 @@ _GEMINI_METHODS: dict[str, tuple[Kind, bool]] = {
     "streamGenerateContent": ("generate", True),
     "countTokens": ("count_tokens", False),
 }
+_RESPONSES = "/v1/responses/"
+_OF_RESPONSE = {"": ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 _DOUBLED = ("/v1/v1/", "/v1beta/v1beta/", "/v1/v1beta/", "/v1beta/v1/")
 
 
@@ -43,6 +45,10 @@ class Route(NamedTuple):
     """A Gemini method that streams."""
     array: bool = False
     """Gemini without `alt=sse`: a JSON array instead of events."""
+    id: str = ""
+    """Of the response that the path names."""
+    part: str = ""
+    """What of it, or what to do with it: nothing more, `input_items`, `cancel`."""
 
 
 def format_of(path: str) -> Format:
@@ -87,10 +93,22 @@ def match(method: str, path: str, query: str) -> Route:
             of: Format = "chat" if path.startswith("/v1/") else "gemini"
             model = unquote(collection[7:])
             return Route("model", of, model) if model else Route("models", of)
+    if path.startswith(_RESPONSES):
+        return _response(method, path)
     if path.startswith("/v1/generations/"):
         _require(method, "GET", "HEAD")
         return Route("generation", "chat", unquote(path[16:]))
     raise _unknown(method, path)
+
+
+def _response(method: str, path: str) -> Route:
+    """Return what is asked of an answer that somebody keeps."""
+    id, _, part = path.removeprefix(_RESPONSES).partition("/")
+    methods = _OF_RESPONSE.get(part)
+    if not id or methods is None:
+        raise _unknown(method, path)
+    _require(method, *methods)
+    return Route("response", "responses", id=unquote(id), part=part)
 
 
 def _gemini_model(name: str) -> str:

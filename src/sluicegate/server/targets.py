@@ -124,6 +124,19 @@ class Target:
         self._next_key = (self._next_key + 1) % len(heads)
         return b"%b%bcontent-length: %d\r\n\r\n" % (heads[self._next_key][stream], lines, body_bytes)
 
+    def kept_head(self, method: str, suffix: str, query: str) -> bytes:
+        """Return the head of a request, without a body, about what the provider keeps.
+
+        Args:
+            suffix: follows the format's path.
+            query: joins the provider's own.
+        """
+        plain, _ = self._paths
+        path, _, own = plain.partition("?")
+        joined = "&".join(part for part in (own, query) if part)
+        wanted = f"{method} {path}{suffix}" + (f"?{joined}" if joined else "")
+        return self.head(0, stream=False).replace(b"POST " + plain.encode(), wanted.encode(), 1)
+
     def count_head(self, body_bytes: int) -> bytes:
         """Return the head of a question for a request's tokens."""
         plain, _ = self._paths

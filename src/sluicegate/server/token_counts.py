@@ -27,13 +27,15 @@ from sluicegate.messages import (
     Usage,
 )
 from sluicegate.routing.catalog import Deployment, Model
-from sluicegate.server.choosing import allowed
+from sluicegate.server.choosing import Served, allowed
 from sluicegate.server.inbound import Exchange
+from sluicegate.server.kept_state import able, formats_of, turn_back
 from sluicegate.server.proxy import Bench
 from sluicegate.server.relay import PlainRelay
 from sluicegate.server.routes import Route
 from sluicegate.wire import anthropic_request_decoder, gemini_counting, json_edit
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.request_edges import read_members
 from sluicegate.wire.translation import Notes, RequestDecoder
 
 MESSAGE_TOKENS = 4
@@ -49,8 +51,8 @@ _DECODERS: dict[Format, RequestDecoder] = {
 }
 
 
-class _NoNotes:
-    """A count has no life to take notes of."""
+class NoNotes:
+    """A question beside generation has no life to take notes of."""
 
     def headed(self) -> None: ...
     def begun(self) -> None: ...
@@ -75,12 +77,19 @@ async def answer_count(bench: Bench, exchange: Exchange, key: KeyRecord, route: 
         )
     if not allowed(key, model_id, model):
         raise Forbidden("This API key may not use this model.", param="model")
+    read_members(body)  # refuses what is no whole object
+    providers = bench.plan.settings.catalogue.providers
+    served: tuple[Served, ...] = (Served(model_id, model, model.deployments),)
+    speaks = formats_of(served, providers)
+    body, keeper = turn_back(body, format, key.account_id, bench.plan.seal, speaks)
     decode = _DECODERS.get(format, FORMATS[format].decode_request)
-    request = decode(body, Notes("lenient"), model_id)
-    for deployment in model.deployments:
-        told = await _ask(bench, exchange, model, deployment, format)
+    request = None if keeper is not None else decode(body, Notes("lenient"), model_id)
+    for deployment in able(served, providers, keeper, background=False)[0].deployments:
+        told = await _ask(bench, exchange, model, deployment, format, body)
         if told is not None:
             return told
+    if request is None:
+        raise UpstreamError("The provider that keeps what the request names does not count its tokens.")
     tokens = await count_request(request)
     if format == "gemini":
         return gemini_counting.encode_count_answer(tokens)
@@ -101,21 +110,20 @@ def _model_of(body: bytes, format: Format) -> str:
 
 
 async def _ask(
-    bench: Bench, exchange: Exchange, model: Model, deployment: Deployment, format: Format
+    bench: Bench, exchange: Exchange, model: Model, deployment: Deployment, format: Format, body: bytes
 ) -> bytes | None:
     """Return the provider's own answer; None where it does not speak the format, or does not answer well."""
     provider = bench.plan.settings.catalogue.providers[deployment.provider]
     if format not in provider.speaks:
         return None
     target = bench.plan.targets.get(provider.name, format, deployment.model)
-    body = exchange.body
     if format != "gemini":
         body = json_edit.changed(body, {"model": json_edit.dumps(deployment.model)}, provider.drop_fields)
     clocks = bench.plan.clocks(model, deployment)
     loop = asyncio.get_running_loop()
     relay = PlainRelay(
         exchange,
-        _NoNotes(),
+        NoNotes(),
         bench.deadlines,
         clocks,
         total_due_at=loop.time() + clocks.connect_timeout_s * 4,

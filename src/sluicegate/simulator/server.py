@@ -25,6 +25,7 @@ from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.connection import Connection
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.formats import Ask, format_of
+from sluicegate.simulator.kept_responses import KeptResponses
 from sluicegate.simulator.pace import Pacer
 from sluicegate.simulator.player import Player
 from sluicegate.simulator.record import Received
@@ -95,6 +96,8 @@ class Simulator:
         self.requests_made = 0
         self.events_sent = 0
         self.default = self._default_answer()
+        self.kept = KeptResponses()
+        """Answers that Responses clients may come back to."""
         self.port = self.settings.port
         self._rules: list[Rule] = []
         self._server: asyncio.Server | None = None
@@ -227,9 +230,10 @@ class Simulator:
         if _is_control(record.path):
             self._control(connection, record)
             return None
+        kept = self.kept.answer(record)
         format = record.format or "chat"
         asked, trouble = _Asked(), None
-        if record.body_at is not None:
+        if record.body_at is not None and kept is None:
             asked, trouble = self._read(record)
         record.model = (
             record.path.rpartition(":")[0].rpartition("/")[2] if format == "gemini" else asked.model
@@ -237,7 +241,9 @@ class Simulator:
         record.stream = (
             ":streamGenerateContent" in record.path if format == "gemini" else asked.stream is True
         )
-        if script is None or script.read_bytes_per_s:
+        if kept is not None:
+            script = kept
+        elif script is None or script.read_bytes_per_s:
             script = trouble or self._choose(record, asked, script)
         limit = asked.limit()
         answer = script.answer or self.default
@@ -253,12 +259,29 @@ class Simulator:
             array=format == "gemini" and "alt=sse" not in record.query,
             stream=record.stream,
         )
+        if format == "responses" and kept is None and trouble is None:
+            script, ask = self._kept(record, script, answer, ask)
         settings = self.settings
         if self._pacer is None:
             return None
         return Player(
             connection, self._pacer, record, script, answer, ask, settings.first_token_s, settings.interval_s
         )
+
+    def _kept(self, record: Received, script: Script, answer: Answer, ask: Ask) -> tuple[Script, Ask]:
+        """Keep the answer to a Responses request, and tell what it goes on from."""
+        body = msgspec.json.decode(record.body)
+        refusal = self.kept.refusal(body)
+        if refusal is not None:
+            record.answer = None
+            return refusal, ask
+        conversation = body.get("conversation")
+        if isinstance(conversation, dict):
+            conversation = conversation.get("id")
+        ask = ask._replace(previous=body.get("previous_response_id"), conversation=conversation)
+        if script.status < 400 and script.body is None and not script.steps:
+            script = self.kept.keep(record, body, answer, ask) or script
+        return script, ask
 
     # choosing
 

@@ -17,6 +17,7 @@ _STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "balance_exhausted": (402, "billing_error"),
     "forbidden": (403, "permission_error"),
     "model_unknown": (404, "not_found_error"),
+    "not_found": (404, "not_found_error"),
     "path_unknown": (404, "not_found_error"),
     "request_timeout": (408, "timeout_error"),
     "too_large": (413, "request_too_large"),

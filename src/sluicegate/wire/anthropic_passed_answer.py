@@ -12,6 +12,7 @@ from sluicegate.wire.anthropic_event import decode_message, failure, whole_chara
 from sluicegate.wire.anthropic_folding import fold
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage
+from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked
 
@@ -19,6 +20,13 @@ from sluicegate.wire.translation import Asked
 def right_stop_reason(reason: str, *, called: bool) -> str:
     """Return the stop reason that fits: an answer that calls tools has not just ended its turn."""
     return "tool_use" if called and reason == "end_turn" else reason
+
+
+def with_our_ids(told: bytes, asked: Asked) -> bytes:
+    """Return an event or a message in which containers and files that the provider keeps have our ids."""
+    if asked.close_id is None or not (b'"container"' in told or b'"file_id"' in told):
+        return told
+    return sealed(told, "messages", asked.close_id)
 
 
 class AnthropicAnswer:
@@ -81,4 +89,5 @@ class AnthropicAnswer:
         }
         if self.upstream_id is None or self._asked.hide_provider:
             wanted["id"] = msgspec.json.encode("msg_" + self._asked.id)
-        return with_members(json_edit.changed(self.body, wanted), bill.beside_usage)
+        body = json_edit.changed(self.body, wanted)
+        return with_members(with_our_ids(body, self._asked), bill.beside_usage)

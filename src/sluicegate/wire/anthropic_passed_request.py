@@ -13,6 +13,7 @@ import msgspec
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
+from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import estimate_input, other_models, read_members, tier_named
 
 _ROLES = frozenset({"user", "assistant", "system"})
@@ -78,6 +79,11 @@ class AnthropicRequest:
         self.messages_hash = blake2b(
             (self.value("system") or b"") + bytes(messages[0].content), digest_size=16
         ).digest()
+
+    @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps."""
+        return self.container or may_name_ids(self.body, "messages")
 
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""

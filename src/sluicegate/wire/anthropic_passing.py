@@ -26,7 +26,7 @@ from sluicegate.wire.anthropic_event import (
     failure,
 )
 from sluicegate.wire.anthropic_folding import unfold
-from sluicegate.wire.anthropic_passed_answer import AnthropicAnswer, right_stop_reason
+from sluicegate.wire.anthropic_passed_answer import AnthropicAnswer, right_stop_reason, with_our_ids
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage, write_usage
 from sluicegate.wire.json_edit import Edit
@@ -188,7 +188,7 @@ class AnthropicStream:
                 self._put(piece.type, payload)
 
     def _put(self, name: str, payload: bytes) -> None:
-        self.out.append(frame_named(name.encode(), payload))
+        self.out.append(frame_named(name.encode(), with_our_ids(payload, self._asked)))
 
     # ---- the start ------------------------------------------------------------------------------------------------
 
@@ -447,6 +447,7 @@ class AnthropicStream:
         event = json_edit.changed(event, wanted)
         if bill is not None:
             event = with_members(event, bill.beside_usage)
+        event = with_our_ids(event, self._asked)
         return frame_named(b"message_delta", event) + frame_named(b"message_stop", self._stop)
 
     def failure(self, error: SluicegateError) -> bytes:

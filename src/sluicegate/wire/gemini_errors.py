@@ -20,6 +20,7 @@ _STATUS_AND_WORD: dict[str, tuple[int, str]] = {
     "balance_exhausted": (402, "FAILED_PRECONDITION"),
     "forbidden": (403, "PERMISSION_DENIED"),
     "model_unknown": (404, "NOT_FOUND"),
+    "not_found": (404, "NOT_FOUND"),
     "path_unknown": (404, "NOT_FOUND"),
     "request_timeout": (408, "DEADLINE_EXCEEDED"),
     "too_large": (413, "INVALID_ARGUMENT"),

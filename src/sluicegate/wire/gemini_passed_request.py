@@ -14,6 +14,7 @@ from sluicegate.wire.gemini_fields import Fields, camel
 from sluicegate.wire.gemini_foreign_state import without_foreign_state
 from sluicegate.wire.gemini_request_decoder import MAX_CHOICES
 from sluicegate.wire.json_edit import Edit, Member
+from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import (
     MEDIA_TOKENS,
     estimate_input,
@@ -33,6 +34,7 @@ class GeminiRequest:
     __slots__ = (
         "_config",
         "_config_at",
+        "_files",
         "_members",
         "body",
         "cached_content",
@@ -79,8 +81,8 @@ class GeminiRequest:
         self.max_output_tokens: int | None = None
         self.max_output_key = f"{_CONFIG}.{_LIMIT}"
         self._read_config(top)
-        urls = len(_FILE_URL.findall(body))
-        self.input_estimate = estimate_input(body, len(contents)) + MEDIA_TOKENS * urls
+        self._files = len(_FILE_URL.findall(body))
+        self.input_estimate = estimate_input(body, len(contents)) + MEDIA_TOKENS * self._files
         first = (top.raw("systemInstruction") or b"") + contents[0]
         self.messages_hash = blake2b(first, digest_size=16).digest()
 
@@ -93,6 +95,11 @@ class GeminiRequest:
         _refuse_duplicates(self._config, f"{_CONFIG}.")
         self.choices = config.integer("candidateCount", 1, MAX_CHOICES) or 1
         self.max_output_tokens = config.integer(_LIMIT, 1)
+
+    @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps."""
+        return self.cached_content is not None or self._files > 0 or may_name_ids(self.body, "gemini")
 
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""

@@ -10,6 +10,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
+from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import other_models, read_members, tier_named
 
 MAX_CHOICES = 128
@@ -66,6 +67,11 @@ class OpenAIRequest:
     def service_tier(self) -> str | None:
         """The tier that it asks to be served by, where it names one."""
         return tier_named(self.value("service_tier"))
+
+    @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps."""
+        return may_name_ids(self.body, "chat")
 
     @property
     def names_other_models(self) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 from sluicegate.errors import DecodeError
 from sluicegate.messages import FinishReason, StreamError, Usage
 from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_responses_event import (
     FORMAT,
     Response,
@@ -96,11 +97,19 @@ class ResponsesAnswer:
             "model": msgspec.json.encode(self._asked.model),
             "usage": settled_usage(bytes(response.usage), bill.usage, bill.in_usage),
         }
-        if self.upstream_id is None or self._asked.hide_provider:
-            wanted["id"] = msgspec.json.encode("resp_" + self._asked.id)
+        asked = self._asked
+        if self.upstream_id is not None and asked.close_id is not None:
+            wanted["id"] = msgspec.json.encode(asked.close_id(self.upstream_id))
+        elif self.upstream_id is None or asked.hide_provider:
+            wanted["id"] = msgspec.json.encode("resp_" + asked.id)
+        if asked.previous_id is not None:
+            wanted["previous_response_id"] = msgspec.json.encode(asked.previous_id)
         if type(response.created_at) is not int:
             wanted["created_at"] = b"%d" % self._asked.created
-        return with_members(json_edit.changed(self.body, wanted), bill.beside_usage)
+        body = json_edit.changed(self.body, wanted)
+        if asked.close_id is not None:
+            body = sealed(body, "responses", asked.close_id)
+        return with_members(body, bill.beside_usage)
 
 
 def read_answer(body: bytes) -> tuple[Response, StreamError | None]:

@@ -12,6 +12,7 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.json_edit import Edit
+from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_events import DONE, PayloadReader
 from sluicegate.wire.openai_responses_delta import UsualDelta, learn
 from sluicegate.wire.openai_responses_envelope import Envelope
@@ -72,6 +73,8 @@ class ResponsesStream:
         self._started = False
         self._same: dict[str, bytes] = {"model": msgspec.json.encode(asked.model)}
         """Members that are the same in every lifecycle event."""
+        if asked.previous_id is not None:
+            self._same["previous_response_id"] = msgspec.json.encode(asked.previous_id)
         self._counted = False
         self._last: Event | None = None
         """The terminal event."""
@@ -79,6 +82,8 @@ class ResponsesStream:
         self._usual: UsualDelta | None = None
         self._usual_texts: list[str] | None = None
         """Gathers the part's text where somebody needs it."""
+        self._usual_id: tuple[bytes, bytes] | None = None
+        """The member of a usual event that names its item, as it comes and as it leaves, where the two differ."""
 
     @property
     def held(self) -> bool:
@@ -108,7 +113,7 @@ class ResponsesStream:
                     self._usual_texts.append(text)
                 assert usual.number is not None, "others are not learned"
                 self._number = usual.number
-                self.out.append(data)
+                self.out.append(data if self._usual_id is None else data.replace(*self._usual_id))
                 return
         if self.ended or self.error is not None:
             return
@@ -174,10 +179,14 @@ class ResponsesStream:
         mine = self._number
         if told.number != mine:
             if told.number is None and told.kind not in KNOWN_EVENTS and b'"sequence_number"' not in payload:
+                if self._asked.close_id is not None:
+                    payload = sealed(payload, "responses", self._asked.close_id)
                 self.out.append(frame_named(told.kind.encode(), payload))
                 return
             edits = json_edit.settings(payload, 0, {"sequence_number": b"%d" % mine})
             payload = json_edit.splice(payload, edits)
+        if self._asked.close_id is not None:
+            payload = sealed(payload, "responses", self._asked.close_id)
         self._number = mine + 1
         self.out.append(frame_named(told.kind.encode(), payload))
 
@@ -212,7 +221,9 @@ class ResponsesStream:
         if isinstance(response.id, str) and response.id:
             self.upstream_id = response.id
         id_ = "resp_" + self._asked.id
-        if self.upstream_id is not None and not self._asked.hide_provider:
+        if self.upstream_id is not None and self._asked.close_id is not None:
+            id_ = self._asked.close_id(self.upstream_id)
+        elif self.upstream_id is not None and not self._asked.hide_provider:
             id_ = self.upstream_id
         created = response.created_at
         if not isinstance(created, int) or isinstance(created, bool):
@@ -286,6 +297,19 @@ class ResponsesStream:
                 return
         if piece.sequence_number is not None and piece.sequence_number + 1 == self._number:
             self._usual = learn(payload, piece.type)
+            self._usual_id = None if self._asked.close_id is None else self._item_ids(payload)
+
+    def _item_ids(self, payload: bytes) -> tuple[bytes, bytes] | None:
+        """Return the member that names an event's item, as it stands and as the client gets it.
+
+        Between quotes that are not escaped, it stands nowhere else: inside a text they would be.
+        """
+        assert self._asked.close_id is not None, "looked at before"
+        for member in json_edit.inner_members(payload, 0):
+            if member.key == "item_id":
+                told = payload[member.key_at : member.end]
+                return told, sealed(b"{%b}" % told, "responses", self._asked.close_id)[1:-1]
+        return None
 
     def _count(self, piece: Piece) -> None:
         """Count what an event says that no event before it has said."""

@@ -13,6 +13,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
+from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.openai_request import OpenAIRequest
 from sluicegate.wire.request_edges import (
     MEDIA_TOKENS,
@@ -38,6 +39,7 @@ _READ_KEYS = frozenset(
 _STATE = ("previous_response_id", "conversation", "prompt")
 """Where one of these is given, the input may be missing."""
 _OTHER_MODELS = ("prompt", "models", "fallbacks")
+_TOOL_STATE = re.compile(rb"container|vector_store|skill_id")
 _HASHED_BYTES = 1024
 _MEDIA_URL = re.compile(rb'"(?:image_url|file_url)"\s*+:\s*+"https?://')
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -77,6 +79,17 @@ class ResponsesRequest(OpenAIRequest):
         self.max_output_tokens = number("max_output_tokens", self._value("max_output_tokens"), 1)
         items = self._read_input()
         self.input_estimate = estimate_input(body, items) + MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
+
+    @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps, or wants it to keep working."""
+        return (
+            self.previous_response_id is not None
+            or self.conversation_id is not None
+            or self.background
+            or may_name_ids(self.body, "responses")
+            or ("tools" in self._members and _TOOL_STATE.search(self.value("tools") or b"") is not None)
+        )
 
     @property
     def messages_hash(self) -> bytes:

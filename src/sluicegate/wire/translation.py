@@ -13,7 +13,7 @@ import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
-from sluicegate.messages import Request, StreamError, StreamEvent, TranslationPolicy, Usage, Vendor
+from sluicegate.messages import Format, Request, StreamError, StreamEvent, TranslationPolicy, Usage, Vendor
 from sluicegate.wire import Bill, StreamCodec
 from sluicegate.wire.field_names import spelled
 
@@ -98,6 +98,12 @@ class Asked(msgspec.Struct, kw_only=True):
     """Tools the client declared as free-form."""
     raw: dict[str, msgspec.Raw] = {}
     """The request's top-level members, for formats that repeat some of them in the answer."""
+    close_id: Callable[[str], str] | None = None
+    """Turns an id that the provider keeps into the client's; None where it keeps nothing of this answer."""
+    previous_id: str | None = None
+    """Of the answer that the client goes on from, as it spelled it."""
+    kept: bool = False
+    """We keep the answer ourselves."""
 
 
 class RequestDecoder(Protocol):
@@ -259,6 +265,11 @@ class PassedRequest(Protocol):
         ...
 
     @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps; `kept_ids.places` finds it."""
+        ...
+
+    @property
     def names_other_models(self) -> str | None:
         """The field that names other models than the one asked for, where there is one."""
         ...
@@ -309,7 +320,7 @@ def no_tool_names(request: Request) -> dict[str, str]:
 class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one format offers; the table of them is `wire.codecs`."""
 
-    name: str
+    name: Format
     vendor: Vendor
     joins_usage: bool
     """Finish and usage share an event: the finish waits for usage."""

@@ -15,6 +15,10 @@ class Ask(NamedTuple):
     array: bool = False
     """A Gemini stream without `alt=sse`: a JSON array that grows."""
     stream: bool = True
+    previous: str | None = None
+    """Of the answer that a Responses request goes on from."""
+    conversation: str | None = None
+    """That a Responses request belongs to."""
 
 
 class Piece(NamedTuple):

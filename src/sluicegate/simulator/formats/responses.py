@@ -30,8 +30,8 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _response(model: str, status: str, output: list[Item], usage: dict[str, Any] | None) -> dict[str, Any]:
-    return {
+def _response(ask: Ask, status: str, output: list[Item], usage: dict[str, Any] | None) -> dict[str, Any]:
+    response = {
         "id": f"resp_{ID}",
         "object": "response",
         "created_at": CREATED,
@@ -40,7 +40,7 @@ def _response(model: str, status: str, output: list[Item], usage: dict[str, Any]
         "incomplete_details": None,
         "instructions": None,
         "metadata": {},
-        "model": model,
+        "model": ask.model,
         "output": output,
         "parallel_tool_calls": True,
         "temperature": 1.0,
@@ -49,6 +49,11 @@ def _response(model: str, status: str, output: list[Item], usage: dict[str, Any]
         "top_p": 1.0,
         "usage": usage,
     }
+    if ask.previous is not None:
+        response["previous_response_id"] = ask.previous
+    if ask.conversation is not None:
+        response["conversation"] = {"id": ask.conversation}
+    return response
 
 
 class _Events:
@@ -112,7 +117,7 @@ def _last_status(answer: Answer) -> str:
 
 def _final(answer: Answer, ask: Ask, output: list[Item]) -> dict[str, Any]:
     usage = None if answer.usage == "never" else _usage(answer.truth())
-    response = _response(ask.model, _last_status(answer), output, usage)
+    response = _response(ask, _last_status(answer), output, usage)
     if answer.finish == "length":
         response["incomplete_details"] = {"reason": "max_output_tokens"}
     elif answer.finish == "content_filter":
@@ -167,7 +172,7 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
     """Return created, in_progress, the items, and the terminal event."""
     events = _Events()
     for type_ in ("response.created", "response.in_progress"):
-        events.add(type_, response=_response(ask.model, "in_progress", [], None))
+        events.add(type_, response=_response(ask, "in_progress", [], None))
     if answer.reasoning or answer.signature:
         _stream_reasoning(events, answer)
     if answer.text or answer.refusal:
@@ -197,7 +202,9 @@ def error_event(fault: Fault) -> bytes:
     """Return the error event in both known shapes, then `response.failed`."""
     inner = error_object(fault)
     code = inner["code"] or "server_error"
-    failed = _response("simulated", "failed", [], None) | {"error": {"code": code, "message": fault.message}}
+    failed = _response(Ask("simulated"), "failed", [], None) | {
+        "error": {"code": code, "message": fault.message}
+    }
     events = _Events()
     events.add("error", code=code, message=fault.message, param=None, error=inner)
     events.add("response.failed", response=failed)

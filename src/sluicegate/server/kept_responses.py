@@ -1,0 +1,115 @@
+"""Answers that are kept, by their ids: `GET` and `DELETE /v1/responses/{id}`, their input items, and `cancel`.
+
+What a provider keeps is asked of that provider, in its own words but for ids and the model's name; what the gate keeps
+is `response_store`'s. Neither is charged: the answer was, when it was made. Source: wire formats page `responses.md`,
+"State".
+"""
+
+import asyncio
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.errors import BadRequest, StateUnknown, UpstreamError, UpstreamGarbled, UpstreamStatus
+from sluicegate.server.inbound import Exchange
+from sluicegate.server.proxy import Bench
+from sluicegate.server.relay import PlainRelay
+from sluicegate.server.routes import Route
+from sluicegate.server.token_counts import NoNotes
+from sluicegate.wire import json_edit
+from sluicegate.wire.kept_ids import sealed
+from sluicegate.wire.sealed_id import Kept
+
+_PASSED = frozenset({"after", "before", "limit", "order", "include", "include[]"})
+"""What a query may say to a provider."""
+_ITEM_IDS = frozenset({"after", "before"})
+
+
+async def answer_kept(bench: Bench, exchange: Exchange, key: KeyRecord, route: Route) -> bytes:
+    """Return the body of the answer.
+
+    Raises:
+        StateUnknown: no such answer, or another account's.
+        UpstreamError: its provider does not tell.
+    """
+    kept = bench.plan.seal.open(key.account_id, route.id)
+    if kept is None:
+        raise unknown_response(route.id)
+    query = _query(bench, key, exchange.query)
+    body = await ask_keeper(bench, exchange, kept, exchange.method, route.part, query)
+    return _told(bench, key, kept, route, body)
+
+
+def unknown_response(id: str) -> StateUnknown:
+    """Return the error for an id under which no answer is kept."""
+    return StateUnknown(f"Response with id '{id[:100]}' not found.", param="id")
+
+
+async def ask_keeper(
+    bench: Bench, exchange: Exchange, kept: Kept, method: str, part: str = "", query: str = ""
+) -> bytes:
+    """Ask the provider that keeps an answer; return the JSON object that it tells.
+
+    Raises:
+        UpstreamError: it did not answer, or not well.
+    """
+    provider = bench.plan.settings.catalogue.providers[kept.provider]
+    if "responses" not in provider.speaks:
+        raise unknown_response(kept.id)
+    target = bench.plan.targets.get(provider.name, "responses", "")
+    clocks = provider.clocks or bench.plan.settings.clocks
+    relay = PlainRelay(
+        exchange,
+        NoNotes(),
+        bench.deadlines,
+        clocks,
+        total_due_at=asyncio.get_running_loop().time() + clocks.response_timeout_s,
+        secrets=provider.api_keys,
+        drain_cap_s=None,
+    )
+    connection = bench.pool.take(target.origin) or await bench.pool.connect(
+        target.origin, clocks.connect_timeout_s
+    )
+    head = target.kept_head(method, f"/{kept.id}" + (f"/{part}" if part else ""), query)
+    ending = await relay.run(connection, head, b"")
+    if ending != "complete":
+        if isinstance(relay.error, UpstreamStatus) and relay.error.upstream_status == 404:
+            raise unknown_response(kept.id)
+        raise relay.error or UpstreamError("The provider did not answer.")
+    body = relay.body.strip()
+    if not (body.startswith(b"{") and json_edit.is_json(body)):
+        raise UpstreamGarbled("The provider's answer is no JSON object.")
+    return body
+
+
+def _query(bench: Bench, key: KeyRecord, query: str) -> str:
+    """Return what a provider is told of the client's query. Raises BadRequest."""
+    passed: list[tuple[str, str]] = []
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "stream" and value.lower() not in ("", "false", "0"):
+            raise BadRequest("A kept answer cannot be streamed by this gateway.", param="stream")
+        if name in _ITEM_IDS:
+            item = bench.plan.seal.open(key.account_id, value)
+            value = value if item is None else item.id
+        if name in _PASSED:
+            passed.append((name, value))
+    return urlencode(passed)
+
+
+def _told(bench: Bench, key: KeyRecord, kept: Kept, route: Route, body: bytes) -> bytes:
+    """Return a provider's answer with our ids, and the model as it was asked for."""
+
+    def close(id: str) -> str:
+        return bench.plan.seal.close(key.account_id, kept.provider, id, kept.model)
+
+    top = json_edit.decode_top(body, "responses")
+    wanted: dict[str, bytes] = {}
+    for name in ("first_id", "last_id"):
+        if name in top and bytes(top[name])[:1] == b'"':
+            wanted[name] = json_edit.dumps(close(msgspec.json.decode(top[name], type=str)))
+    if route.part != "input_items":
+        wanted["id"] = json_edit.dumps(route.id)
+        if kept.model and "model" in top:
+            wanted["model"] = json_edit.dumps(kept.model)
+    return sealed(json_edit.changed(body, wanted), "responses", close)
