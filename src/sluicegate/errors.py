@@ -8,6 +8,7 @@
     │   ├── BadRequest 400 · Unauthenticated 401 · InsufficientBalance 402 · Forbidden 403
     │   ├── ModelNotFound 404 · StateUnknown 404 · PathUnknown 404 · MethodNotAllowed 405 · RequestTimeout 408
     │   ├── LengthRequired 411 · TooLarge 413 · UriTooLong 414 · UnsupportedMedia 415 · ExpectationFailed 417
+    │   ├── RequestRunning 409 · IdempotencyKeyReused 422 · AlreadyServed 422
     │   └── RateLimited 429 · HeadersTooLarge 431 · NotImplementedYet 501
     ├── UpstreamError 502      the provider's trouble
     │   ├── ConnectFailed      nothing was sent
@@ -155,6 +156,36 @@ class ExpectationFailed(ClientError):
 
     status = 417
     kind = "bad_request"
+
+
+class IdempotencyError(ClientError):
+    """The `Idempotency-Key` belongs to another request, whose id is `first_request_id`."""
+
+    def __init__(self, message: str, first_request_id: str) -> None:
+        super().__init__(message)
+        self.first_request_id = first_request_id
+
+
+class RequestRunning(IdempotencyError):
+    """To which this one is a repeat: coming back makes sense."""
+
+    status = 409
+    kind = "request_running"
+    retry_after_s = 1.0
+
+
+class IdempotencyKeyReused(IdempotencyError):
+    """Which asked for something else."""
+
+    status = 422
+    kind = "idempotency_key_reused"
+
+
+class AlreadyServed(IdempotencyError):
+    """To which this one is a repeat, and whose answer is not kept."""
+
+    status = 422
+    kind = "already_served"
 
 
 class RateLimited(ClientError):

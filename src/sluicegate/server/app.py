@@ -26,6 +26,7 @@ from sluicegate.server.choosing import allowed
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.idempotency import claim_request
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
@@ -215,7 +216,11 @@ class Gateway:
                 thoughts=self._bench.thoughts,
                 account_id=key.account_id,
             )
-            await ServedRequest(self._bench, exchange, key, request_id, interpreter).serve()
+            request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
+            if exchange.idempotency_key is None:
+                await request.serve()
+            else:
+                await self._serve_once(exchange, key, request)
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)
             if not exchange.gone:
@@ -228,6 +233,21 @@ class Gateway:
             self._answer_models(exchange, key, route, request_id)
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
+
+    async def _serve_once(self, exchange: Exchange, key: KeyRecord, request: ServedRequest) -> None:
+        """Serve a request that brings an `Idempotency-Key`, unless one before it did."""
+        secret = self._bench.plan.settings.key_secret
+        claimed = await claim_request(self._link, secret, exchange, key, request.request_id)
+        if claimed is None:
+            return
+        try:
+            await request.serve()
+        finally:
+            tab = request.tab
+            settled = tab is not None and tab.settled
+            await claimed.end(
+                tab.row if tab is not None and settled else None, owed=tab is not None and tab.owed
+            )
 
     def _answer_models(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> None:
         catalogue = self._bench.plan.settings.catalogue

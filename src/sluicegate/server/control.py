@@ -16,6 +16,7 @@ import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import DecodeError, StoreUnavailable
+from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.settings import WorkerSettings
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
@@ -136,7 +137,9 @@ class SupervisorBeat(msgspec.Struct, tag="beat", frozen=True):
 Order = Configure | CountersAsked | Adopt | Release | Drain
 """What the worker process itself carries out; the link and its Credit see to the rest."""
 
-FromSupervisor = Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | DeploymentHealth | Order
+FromSupervisor = (
+    Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | DeploymentHealth | ClaimAnswer | Order
+)
 
 
 # ── from a worker ───────────────────────────────────────────────────────────────────────────────────────────
@@ -201,6 +204,8 @@ FromWorker = (
     | GivenBack
     | JournalGrew
     | DeploymentHealth
+    | ClaimAsked
+    | ClaimEnded
     | Counters
 )
 
@@ -358,6 +363,7 @@ class SupervisorLink:
         self._lookups: dict[bytes, asyncio.Future[KeyRecord | None]] = {}
         self._asked_hashes: dict[int, bytes] = {}
         self._misses: dict[bytes, float] = {}
+        self._claims: dict[int, asyncio.Future[ClaimAnswer]] = {}
         self._lookup_tokens = LOOKUPS_BURST
         self._lookups_at = self._loop.time()
         self._heard_at = self._loop.time()
@@ -437,6 +443,26 @@ class SupervisorLink:
         except TimeoutError:
             raise StoreUnavailable("the key could not be looked up in time") from None
 
+    async def ask(self, message: Callable[[int], ClaimAsked | ClaimEnded]) -> ClaimAnswer:
+        """Ask something about an idempotency key.
+
+        Args:
+            message: made with the number of the question.
+        Raises:
+            StoreUnavailable: no answer within a second.
+        """
+        question = self.next_question()
+        waiting: asyncio.Future[ClaimAnswer] = self._loop.create_future()
+        self._claims[question] = waiting
+        self.send(message(question))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await waiting
+        except TimeoutError:
+            raise StoreUnavailable("the idempotency key could not be looked up in time") from None
+        finally:
+            self._claims.pop(question, None)
+
     def close(self) -> None:
         """Close the connection after what was sent has left."""
         self._channel.close()
@@ -477,6 +503,10 @@ class SupervisorLink:
                 self.send(WorkerBeat())
             case KeyAnswer():
                 self._key_answered(message)
+            case ClaimAnswer():
+                waiting = self._claims.pop(message.question, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
             case KeysChanged():
                 self._keys_changed(message)
             case DeploymentHealth():
@@ -528,6 +558,11 @@ class SupervisorLink:
                 lookup.exception()  # retrieved here, as those who asked may have left
         self._lookups.clear()
         self._asked_hashes.clear()
+        for waiting in self._claims.values():
+            if not waiting.done():
+                waiting.set_exception(gone)
+                waiting.exception()
+        self._claims.clear()
         if self.on_lease_lost is not None:
             self.on_lease_lost()
         self.lost.set()

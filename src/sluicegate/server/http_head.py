@@ -36,7 +36,7 @@ _LINE_BEGINNING = re.compile(rb"(?:[A-Z][A-Z-]{0,31}(?: [!-~]*(?: [!-~]*\r?)?)?)
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _METHODS = {name.encode(): name for name in ALLOWED_METHODS.split(", ")}
 _HOST = re.compile(rb"[^\s,/@?#]*")
-_WATCHED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
+_WATCHED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key"))
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CHUNK_LINE = re.compile(
     rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|\"[\t !#-\[\]-~]*\"))?)*" % (_TOKEN, _TOKEN)  # no quoted pairs
@@ -83,6 +83,7 @@ class RequestHead:
         "expects_continue",
         "headers",
         "http10",
+        "idempotency_key",
         "keep_alive",
         "method",
         "path",
@@ -100,6 +101,7 @@ class RequestHead:
     """0 where the head gives none."""
     chunked: bool
     expects_continue: bool
+    idempotency_key: bytes | None
     keep_alive: bool
     """Whether the client lets the connection go on."""
 
@@ -110,6 +112,7 @@ class RequestHead:
         self.content_length = 0
         self.chunked = False
         self.expects_continue = False
+        self.idempotency_key = None
         self.keep_alive = False
 
     def header(self, name: bytes) -> bytes | None:
@@ -189,6 +192,10 @@ class RequestHead:
                 if self.chunked or self.http10 or value.lower() != b"chunked":
                     raise BadRequest("malformed HTTP request: Transfer-Encoding must be chunked, once")
                 self.chunked = True
+            elif name == b"idempotency-key":
+                if self.idempotency_key not in (None, value):
+                    raise BadRequest("there are two Idempotency-Key headers that differ")
+                self.idempotency_key = value
             elif not self.http10:
                 if value.lower() != b"100-continue":
                     raise ExpectationFailed("the only expectation that can be met is 100-continue")

@@ -91,6 +91,15 @@ class App(Protocol):
         ...
 
 
+class HeldEnd(Protocol):
+    """Takes the end of an answer that has to wait for something."""
+
+    answer: tuple[int, bytes, bytes] | None
+    """Status, header lines and body of a whole answer."""
+    last: bytes | None
+    """The last piece of a streamed one."""
+
+
 class Exchange(RequestHead):
     """One request on a client's connection, and its answer.
 
@@ -110,6 +119,7 @@ class Exchange(RequestHead):
         "complete",
         "ended",
         "gone",
+        "held_end",
         "max_body_bytes",
         "on_gone",
         "on_pause",
@@ -139,6 +149,8 @@ class Exchange(RequestHead):
     """The answer is whole, or was given up."""
     gone: bool
     """The client left, or the connection was aborted."""
+    held_end: "HeldEnd | None"
+    """Takes the answer's end in our place, where it has to wait for something."""
     write_timed_out: bool
     """The client was dropped because it did not read."""
     on_gone: Callable[[], None] | None
@@ -159,7 +171,7 @@ class Exchange(RequestHead):
         self.max_body_bytes = max_body_bytes
         self.closing = True
         self.answered = self.ended = self.gone = self.write_timed_out = False
-        self.caller = self.route = None
+        self.caller = self.route = self.held_end = None
         self.on_gone = self.on_pause = self.on_resume = None
 
     @property
@@ -178,6 +190,9 @@ class Exchange(RequestHead):
         Args:
             headers: ready lines, each with its CRLF; length and connection are added here.
         """
+        if self.held_end is not None:
+            self.held_end.answer = (status, headers, body)
+            return
         self._begin_answer()
         if self.gone:
             return
@@ -233,6 +248,9 @@ class Exchange(RequestHead):
 
     def end(self, last: bytes = b"") -> None:
         """Send the last piece of a streamed answer and its end in one write."""
+        if self.held_end is not None:
+            self.held_end.last = last
+            return
         if self._open:
             if last:
                 self._transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))

@@ -720,6 +720,11 @@ class ServedRequest:
             self._extending = False
 
     @property
+    def tab(self) -> Tab | None:
+        """What the request was settled as; None where it was never admitted."""
+        return getattr(self, "_tab", None)
+
+    @property
     def streaming(self) -> bool:
         """Whether a byte of a streamed answer is out."""
         return self._request.stream and self._exchange.answered

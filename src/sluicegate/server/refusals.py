@@ -6,7 +6,7 @@ Source: wire formats page `errors.md`, retries by the SDKs; contract E5.
 import math
 from collections.abc import Sequence
 
-from sluicegate.errors import MethodNotAllowed, SluicegateError
+from sluicegate.errors import IdempotencyError, MethodNotAllowed, SluicegateError
 
 MIN_RETRY_AFTER_S = 1
 MAX_RETRY_AFTER_S = 59
@@ -66,11 +66,13 @@ def error_lines(error: SluicegateError, attempts: int) -> bytes:
         attempts: how many times we asked a provider; every SDK multiplies them by its own.
     """
     lines = b""
-    if error.retry_after_s is not None and error.status in (429, 503, 529):
+    if error.retry_after_s is not None and error.status in (409, 429, 503, 529):
         seconds = min(max(math.ceil(error.retry_after_s), MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
         lines += b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (seconds, seconds * 1000)
-    elif error.status == 402 or (error.status >= 500 and attempts >= 2):
+    elif error.status in (402, 422) or (error.status >= 500 and attempts >= 2):
         lines += b"x-should-retry: false\r\n"
+    if isinstance(error, IdempotencyError):
+        lines += b"x-sluicegate-first-request-id: %b\r\n" % error.first_request_id.encode()
     if isinstance(error, MethodNotAllowed):
         lines += b"allow: " + error.allow.encode() + b"\r\n"
     return lines

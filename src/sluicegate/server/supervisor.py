@@ -25,6 +25,8 @@ from sluicegate.errors import SluicegateError, StoreUnavailable
 from sluicegate.routing.price_list import Listing, listing
 from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
+from sluicegate.server.claim_desk import ClaimDesk
+from sluicegate.server.claim_messages import ClaimAsked, ClaimEnded
 from sluicegate.server.control import (
     Boot,
     Configure,
@@ -213,6 +215,7 @@ class Supervisor:
             folder, store, self._committed, drain_every_s=settings.worker.journal.drain_every_s
         )
         self._ended_journals: set[int] = set()
+        self._claims = ClaimDesk(store, self._slots.send)
         self._health = HealthBoard()
         self._operations = Operations(store, self._drain, self._bank, self._keys)
         self._operations.add("status", self._status)
@@ -236,6 +239,7 @@ class Supervisor:
         try:
             self._begin(self._drain.run())
             self._begin(self._probe())
+            self._begin(self._claims.run())
             await self._control.open()
             await self._admin.start()
             starting = asyncio.create_task(self._slots.start())
@@ -336,6 +340,8 @@ class Supervisor:
                 for number in self._slots.live:
                     if number != worker.number:
                         self._slots.send(number, message)
+            case ClaimAsked() | ClaimEnded():
+                self._claims.heard(worker.number, message)
             case KeyAsked():
                 self._slots.send(worker.number, KeyAnswer(message.question, self._keys.find(message.hash)))
 
@@ -343,7 +349,7 @@ class Supervisor:
         """See that the journal of a worker that ended is committed, and then its leases freed."""
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
-            self._bank.release_worker(worker.number)
+            self._release(worker.number)
         self._drain.wake()
 
     def _committed(self, committed: Committed) -> None:
@@ -357,7 +363,12 @@ class Supervisor:
                 # What it said last is still unread; it may bring leases back, or have taken some.
                 self._ended_journals.add(committed.worker)
             else:
-                self._bank.release_worker(committed.worker)
+                self._release(committed.worker)
+
+    def _release(self, worker: int) -> None:
+        """Free what a dead worker held: its leases, and claims of requests that it never reserved."""
+        self._bank.release_worker(worker)
+        self._claims.release_worker(worker)
 
     # What operations ask
 

@@ -82,6 +82,7 @@ class Tab:
         "_till",
         "on_crash",
         "open",
+        "owed",
         "reserved_nano",
         "row",
         "settled",
@@ -115,6 +116,8 @@ class Tab:
         self._checkpoint: Checkpoint | None = None
         self.reserved_nano = 0
         self.open = False
+        self.owed = False
+        """The journal has not taken the settlement yet."""
         self.settled = False
 
     @property
@@ -292,6 +295,7 @@ class Tab:
         try:
             journal.append(Settled(request_id=row.request_id, account_id=account_id, row=row))
         except StoreUnavailable:
+            self.owed = True
             self._till.owe(self)
             raise
         try:

@@ -285,6 +285,8 @@ JOURNAL_FAILED = Event("journal_failed", logging.ERROR)
 """A worker's journal could not be written, rotated or brought to the disk."""
 SETTLEMENTS_OWED = Event("settlements_owed", logging.ERROR)
 """The journal takes no settlements: answers are broken off, and settled as soon as it does."""
+CLAIMS_UNKEPT = Event("claims_unkept", logging.WARNING)
+"""The store did not take what was said of an idempotency key; repeats are told to come back."""
 JOURNAL_DAMAGED = Event("journal_damaged", logging.ERROR)
 """Bytes that no record explains, kept in a .bad file."""
 JOURNAL_TORN = Event("journal_torn", logging.INFO)

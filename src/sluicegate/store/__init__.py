@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
 from sluicegate.billing.ledger import EntryKind, Record, UsageRow
 from sluicegate.errors import BadRequest
 
@@ -310,6 +311,24 @@ class Store(Protocol):
 
     async def forget_journals(self, files: Sequence[str]) -> None:
         """Drop the offsets of segments that are gone."""
+        ...
+
+    # Idempotency keys
+
+    async def make_claim(self, claim: Claim, worker: int, at: float) -> Verdict:
+        """Claim a name for a request of a worker, or tell who has it."""
+        ...
+
+    async def end_claim(self, claim: Claim, done: bool, answer: KeptAnswer | None) -> None:
+        """Note that a claim's request is done, or was as if it had not been made."""
+        ...
+
+    async def release_claims(self, worker: int | None) -> None:
+        """Let go of claims that a dead worker (None: any) never reserved for; its journal must be committed."""
+        ...
+
+    async def prune_claims(self, at: float) -> None:
+        """Forget claims whose time is over, and the oldest of too many."""
         ...
 
     # Looking

@@ -121,6 +121,21 @@ JOURNALS = Table(
     Column("committed", BigInteger, nullable=False),
 )
 
+CLAIMS = Table(
+    "claims",
+    METADATA,
+    Column("key_id", Text, primary_key=True),
+    Column("name", LargeBinary, primary_key=True),
+    Column("asked", LargeBinary, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("worker", Integer, nullable=False),
+    Column("done", Boolean, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("head", LargeBinary),
+    Column("answer", LargeBinary),
+)
+"""Idempotency keys: `billing.claims`. `name` and `asked` are keyed hashes."""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE accounts (id TEXT PRIMARY KEY, unlimited BOOLEAN NOT NULL, created_at {double} NOT NULL)",
@@ -156,6 +171,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE links (
             number {identity}, last_entry BIGINT NOT NULL, entries INTEGER NOT NULL, usage_rows INTEGER NOT NULL,
             at {double} NOT NULL, usage_hash {bytes} NOT NULL, hash {bytes} NOT NULL)""",
+    ),
+    (
+        """CREATE TABLE claims (
+            key_id TEXT NOT NULL, name {bytes} NOT NULL, asked {bytes} NOT NULL, request_id TEXT NOT NULL,
+            worker INTEGER NOT NULL, done BOOLEAN NOT NULL, at {double} NOT NULL, head {bytes}, answer {bytes},
+            PRIMARY KEY (key_id, name))""",
+        "CREATE INDEX claims_by_time ON claims (at)",
+        "CREATE INDEX claims_by_request ON claims (request_id)",
     ),
 )
 """Each in a transaction of its own. The words in braces are the dialect's (`sqlite.WORDS`)."""

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
 from sluicegate.billing.ledger import Entry, EntryKind, Record, UsageRow, deposit
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.store import (
@@ -31,6 +32,7 @@ from sluicegate.store import (
     LedgerReport,
     Statement,
     UsageQuery,
+    claims,
     key_rows,
 )
 from sluicegate.store.booking import (
@@ -291,6 +293,20 @@ class SqlStore(ABC):
 
         if files:
             await self._write(work)
+
+    # Idempotency keys
+
+    async def make_claim(self, claim: Claim, worker: int, at: float) -> Verdict:
+        return await self._write(lambda connection: connection.run_sync(claims.make_claim, claim, worker, at))
+
+    async def end_claim(self, claim: Claim, done: bool, answer: KeptAnswer | None) -> None:
+        await self._write(lambda connection: connection.run_sync(claims.end_claim, claim, done, answer))
+
+    async def release_claims(self, worker: int | None) -> None:
+        await self._write(lambda connection: connection.run_sync(claims.release_claims, worker))
+
+    async def prune_claims(self, at: float) -> None:
+        await self._write(lambda connection: connection.run_sync(claims.prune_claims, at))
 
     # Looking
 

@@ -22,6 +22,8 @@ _STATUS_AND_WORD: dict[str, tuple[int, str]] = {
     "model_unknown": (404, "NOT_FOUND"),
     "not_found": (404, "NOT_FOUND"),
     "path_unknown": (404, "NOT_FOUND"),
+    "request_running": (409, "ABORTED"),
+    "already_served": (422, "FAILED_PRECONDITION"),
     "request_timeout": (408, "DEADLINE_EXCEEDED"),
     "too_large": (413, "INVALID_ARGUMENT"),
     "rate_limited": (429, "RESOURCE_EXHAUSTED"),
@@ -34,7 +36,7 @@ _STATUS_AND_WORD: dict[str, tuple[int, str]] = {
     "internal": (500, "INTERNAL"),
     "not_implemented": (501, "UNIMPLEMENTED"),
 }
-_WAITS = frozenset({"rate_limited", "overloaded", "unavailable"})
+_WAITS = frozenset({"rate_limited", "overloaded", "unavailable", "request_running"})
 _TYPES = "type.googleapis.com/google.rpc."
 _BLOCKED = (
     b'{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},'
