@@ -21,11 +21,11 @@ class Turn(NamedTuple):
 
     role: str
     kind: str
-    """text, image, call, result, thought or opaque."""
+    """text, image, file, sound, call, result, thought or opaque."""
     value: str
-    """Text; base64; `name arguments`; of a result its text; of opaque state the state."""
+    """Text; base64 or an address; `name arguments`; of a result its text; of opaque state the state."""
     id: str = ""
-    """Of calls and results."""
+    """Of calls and results; of files and sounds their type, where the format tells it."""
 
 
 class WasAsked(NamedTuple):
@@ -60,6 +60,13 @@ def _text_of(content: Any, type_: str = "text") -> str:
     return "".join(part["text"] for part in content if part["type"] == type_)
 
 
+def _data_url(url: str) -> tuple[str, str]:
+    head, comma, data = url.partition(";base64,")
+    assert comma
+    assert head.startswith("data:")
+    return head.removeprefix("data:"), data
+
+
 def _chat(body: Body) -> WasAsked:
     system, turns = "", []
     for message in body["messages"]:
@@ -75,6 +82,13 @@ def _chat(body: Body) -> WasAsked:
             for part in parts:
                 if part["type"] == "text":
                     turns.append(Turn(role, "text", part["text"]))
+                elif part["type"] == "file":
+                    kind, data = _data_url(part["file"]["file_data"])
+                    assert part["file"]["filename"]
+                    turns.append(Turn(role, "file", data, kind))
+                elif part["type"] == "input_audio":
+                    sound = part["input_audio"]
+                    turns.append(Turn(role, "sound", sound["data"], sound["format"]))
                 else:
                     url = part["image_url"]["url"]
                     turns.append(Turn(role, "image", url.removeprefix("data:image/png;base64,")))
@@ -106,6 +120,14 @@ def _responses(body: Body) -> WasAsked:
                 if part["type"] == "input_image":
                     image = part["image_url"].removeprefix("data:image/png;base64,")
                     turns.append(Turn(role, "image", image))
+                elif part["type"] == "input_file":
+                    kind, data = (
+                        _data_url(part["file_data"]) if "file_data" in part else ("", part["file_url"])
+                    )
+                    turns.append(Turn(role, "file", data, kind))
+                elif part["type"] == "input_audio":
+                    sound = part["input_audio"]
+                    turns.append(Turn(role, "sound", sound["data"], sound["format"]))
                 elif role in ("system", "developer"):
                     system += part["text"]
                 else:
@@ -141,8 +163,13 @@ def _messages(body: Body) -> WasAsked:
                 case "text":
                     turns.append(Turn(role, "text", block["text"]))
                 case "image":
-                    assert block["source"]["media_type"] == "image/png"
-                    turns.append(Turn(role, "image", block["source"]["data"]))
+                    source = block["source"]
+                    assert source["type"] == "url" or source["media_type"] == "image/png"
+                    turns.append(Turn(role, "image", source.get("url") or source["data"]))
+                case "document":
+                    source = block["source"]
+                    value = source.get("url") or source["data"]
+                    turns.append(Turn(role, "file", value, source.get("media_type", "")))
                 case "tool_use":
                     value = f"{block['name']} {_arguments(block['input'])}"
                     turns.append(Turn(role, "call", value, block["id"]))
@@ -195,8 +222,12 @@ def _gemini(body: Body) -> WasAsked:
                 for inner in result.get("parts", ()):
                     turns.append(Turn("tool", "image", inner["inlineData"]["data"]))
             elif "inlineData" in part:
-                data = part["inlineData"]["data"].translate(_STANDARD)
-                turns.append(Turn(role, "image", data))
+                kind, data = part["inlineData"]["mimeType"], part["inlineData"]["data"].translate(_STANDARD)
+                if kind.startswith("audio/"):
+                    turns.append(Turn(role, "sound", data, kind.removeprefix("audio/")))
+                else:
+                    is_image = kind.startswith("image/")
+                    turns.append(Turn(role, "image" if is_image else "file", data, "" if is_image else kind))
             elif part.get("thought"):
                 turns.append(Turn(role, "thought", part["text"]))
             elif part.get("text"):

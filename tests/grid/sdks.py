@@ -55,6 +55,10 @@ class Sdks:
         body = said(format, model, prompt, way == "raw")
         if way != "raw":
             body.pop("stream", None)
+        return await self.say(format, model, body, way)
+
+    async def say(self, format: str, model: str, body: Body, way: Way = "plain") -> Heard:
+        """Send a request as it is written on the wire, less what the SDK itself adds."""
         match format:
             case "chat":
                 return await self._chat(body, way)

@@ -373,7 +373,7 @@ def test_media_by_kind() -> None:
     assert parts == [
         Audio(data="UklGRg==", format="mp3"),
         File(data="JVBERi0=", media_type="application/pdf", filename="a.pdf"),
-        Image(url="gs://b/c.png", media_type="image/png", detail="low"),
+        Image(file_id="gs://b/c.png", media_type="image/png", detail="low"),
     ]
 
 

@@ -26,6 +26,7 @@ from sluicegate.routing.proxy_env import choose_proxy
 from sluicegate.server.settings import (
     BillingSettings,
     JournalSettings,
+    MediaSettings,
     RetrySettings,
     ServerSettings,
     TlsServer,
@@ -145,6 +146,12 @@ class Config:
                 sync=sections.journal.sync,
                 fsync_every_s=sections.journal.fsync_every,
                 drain_every_s=sections.journal.drain_every,
+            ),
+            media=MediaSettings(
+                fetch=sections.media.fetch,
+                max_bytes=sections.media.max_bytes,
+                timeout_s=sections.media.timeout,
+                allow_hosts=sections.media.allow_hosts,
             ),
             translation=sections.translation,
             catalogue=self._models.catalogue(self._credentials, partial(_environment_proxy, env)),

@@ -456,6 +456,19 @@ class Health(Section):
     """Longest time that it stays open."""
 
 
+class Media(Section):
+    """Pictures and files that a request names by address, for providers that take only their data."""
+
+    fetch: Flag = False
+    """Whether the gate fetches them: over https, from public addresses only; else such a request is refused."""
+    max_bytes: Annotated[Whole, Field(ge=1024, le=2**30)] = 20_971_520
+    """What all of one request may have, bytes."""
+    timeout: Duration = 10.0
+    """How long the fetch of each may take."""
+    allow_hosts: tuple[Word, ...] = ()
+    """Hosts, as `host` or `host:port`, that may have private addresses and need no TLS."""
+
+
 class ResponsesStore(Section):
     """Whether the gate keeps responses, so that clients can refer to them."""
 
@@ -937,6 +950,8 @@ class Sections(Section):
     """How often the gate tries again."""
     health: Health = Health()
     """When a route that fails is left alone."""
+    media: Media = Media()
+    """Pictures and files that requests name by address."""
     translation: Translation = "default"
     """How strictly requests are translated between formats: default, strict or lenient."""
     responses_store: ResponsesStore = ResponsesStore()

@@ -215,6 +215,7 @@ class Gateway:
                 route.array,
                 thoughts=self._bench.thoughts,
                 account_id=key.account_id,
+                fetches=self._bench.plan.settings.media.fetch,
             )
             request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
             if exchange.idempotency_key is None:

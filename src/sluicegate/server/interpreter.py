@@ -33,7 +33,16 @@ from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
-from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassedRequest, PassOptions, Policy
+from sluicegate.wire.translation import (
+    Asked,
+    Codec,
+    Notes,
+    PassedAnswer,
+    PassedRequest,
+    PassOptions,
+    Policy,
+    Wanted,
+)
 
 _BOM = b"\xef\xbb\xbf"
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
@@ -48,6 +57,7 @@ class Interpreter:
         "_body",
         "_cut_at",
         "_decoded",
+        "_fetches",
         "_path_model",
         "_policy",
         "_thoughts",
@@ -57,6 +67,7 @@ class Interpreter:
         "dropped",
         "request",
         "turn",
+        "wanted",
     )
 
     def __init__(
@@ -70,6 +81,7 @@ class Interpreter:
         *,
         thoughts: ThoughtMemory | None = None,
         account_id: str = "",
+        fetches: bool = False,
     ) -> None:
         """Read the request's edges.
 
@@ -77,6 +89,7 @@ class Interpreter:
             policy: what becomes of what a provider's format cannot say.
             path_model, stream, array: what the path of a Gemini request says.
             thoughts: remembers for the account what a chat client does not carry.
+            fetches: media that a provider takes only as data may come by address.
         Raises:
             BadRequest: in the client's own terms.
         """
@@ -95,6 +108,9 @@ class Interpreter:
         """Stop sequences that the provider is not told: the answer is cut here."""
         self._thoughts = thoughts if format == "chat" else None
         self._account_id = account_id
+        self._fetches = fetches
+        self.wanted: list[Wanted] = []
+        """Media to be fetched before the body that was made is of use: then it is to be made anew."""
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
@@ -149,6 +165,7 @@ class Interpreter:
         request, dropped = self._decoded
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
+        notes.fetches = self._fetches
         self.asked.tool_names = FORMATS[target].tool_names(request)
         self.asked.legacy_functions = request.legacy_functions
         self.asked.echo = _echo_of(request)
@@ -165,6 +182,7 @@ class Interpreter:
             unwanted.add("stream_options")
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
+        self.wanted = notes.wanted
         return json_edit.changed(body, {}, unwanted) if unwanted else body
 
     def upstream_lines(

@@ -44,6 +44,7 @@ from sluicegate.server.deployments import Deployments, Standing
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back
+from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.settings import WorkerSettings
@@ -121,6 +122,7 @@ class Plan:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.targets = Targets(settings.catalogue.providers)
+        self.media = MediaFetcher(settings.media)
         self.retry = Rules(settings.retry.max_attempts, settings.retry.after_send)
         self.seal = IdSeal(settings.key_secret, settings.catalogue.providers)
         self._switches: dict[tuple[str, str, str], tuple[KeyRecord, Switches]] = {}
@@ -483,6 +485,9 @@ class ServedRequest:
             asked.previous_id = self._previous_id
         try:
             body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
+            if interpreter.wanted:
+                await self._plan.media.fill(interpreter.wanted)
+                body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
         except ClientError as error:
             return "failed", error
         try:

@@ -55,6 +55,18 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     budget_percent: int = 20
 
 
+class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether and how media that requests name by address are fetched."""
+
+    fetch: bool = False
+    max_bytes: int = 20_971_520
+    """All of one request."""
+    timeout_s: float = 10.0
+    """Of each."""
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts, with or without a port, that may be private ones and need no TLS."""
+
+
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where settlements are written first, and how safely."""
 
@@ -74,6 +86,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetrySettings
     health: HealthRules = HealthRules()
     journal: JournalSettings
+    media: MediaSettings = MediaSettings()
     translation: TranslationPolicy
     catalogue: Catalogue
     key_secret: bytes

@@ -23,7 +23,7 @@ from sluicegate.messages import (
     ToolResult,
 )
 from sluicegate.wire import json_edit
-from sluicegate.wire.gemini_fields import Fields
+from sluicegate.wire.gemini_fields import Fields, is_service_address
 from sluicegate.wire.gemini_signature import read_signature
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
@@ -213,14 +213,17 @@ class ContentReader:
             raise bad_field(media.path, "must hold data or fileUri")
         if data is not None and not kind:
             raise bad_field(media.at("mimeType"), "missing required field")
+        kept = None
+        if url is not None and is_service_address(url):
+            url, kept = None, url  # for any other vendor a name, not a place
         if kind.startswith("image/"):
-            return Image(data=data, media_type=kind, url=url, detail=detail)
+            return Image(data=data, media_type=kind, url=url, file_id=kept, detail=detail)
         if kind.startswith("audio/") and data is not None:
             sound = kind.partition("/")[2].partition(";")[0]
             return Audio(data=data, format=_AUDIO_FORMATS.get(sound, sound))
         if kind.startswith("video/") or kind.startswith("audio/"):
             self._notes.reject(media.path, f"{kind} is known to one vendor only")
-        return File(data=data, media_type=kind or None, url=url, filename=name)
+        return File(data=data, media_type=kind or None, url=url, file_id=kept, filename=name)
 
 
 def _is_one_turn(before: Message, message: Message) -> bool:

@@ -27,6 +27,7 @@ from sluicegate.messages import (
     ToolResult,
 )
 from sluicegate.wire import json_edit
+from sluicegate.wire.gemini_fields import is_service_address
 from sluicegate.wire.gemini_signature import STAND_IN, may_return
 from sluicegate.wire.inline_media import media_type
 from sluicegate.wire.translation import Notes
@@ -35,10 +36,6 @@ GeminiPart = dict[str, Any]
 NO_RESULT = "[no result]"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 _UNFIT = re.compile(r"[^A-Za-z0-9_.:-]")
-_SERVICE_URL = re.compile(
-    r"gs://|https://generativelanguage\.googleapis\.com/|https://(?:www\.)?youtube\.com/|https://youtu\.be/"
-)
-"""What `fileUri` can name: the vendor's own files and videos, no other page."""
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "m4a": "audio/mp4", "pcm16": "audio/pcm"}
 _RESOLUTIONS = {"low": "LOW", "high": "HIGH", "original": "ULTRA_HIGH"}
 
@@ -309,7 +306,7 @@ class ContentWriter:
         if image.data is not None:
             kind = media_type(image.data) or image.media_type or ""
             return {**_inline(kind, image.data), **resolution}
-        return {**self._by_url(image.url, image.media_type, path), **resolution}
+        return {**self._by_url(image, path), **resolution}
 
     def _file(self, file: File, path: str) -> GeminiPart:
         if not self._can.files:
@@ -321,13 +318,14 @@ class ContentWriter:
         if file.data is not None:
             kind = file.media_type or media_type(file.data) or "application/pdf"
             return _inline(kind, file.data)
-        return self._by_url(file.url, file.media_type, path)
+        return self._by_url(file, path)
 
-    def _by_url(self, url: str | None, kind: str | None, path: str) -> GeminiPart:
+    def _by_url(self, part: Image | File, path: str) -> GeminiPart:
+        url, kind = part.url, part.media_type
         if url is None:
             self._notes.reject(path, "the file is known to another vendor only")
-        elif not _SERVICE_URL.match(url):
-            self._notes.reject(path, "media by address are not fetched: send their data")
+        elif not is_service_address(url):
+            self._notes.want(part, path)
         data = {"fileUri": url, **({"mimeType": kind} if kind else {})}
         return {"fileData": data}
 

@@ -15,6 +15,9 @@ import msgspec
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.translation import bad_field
 
+_SERVICE = re.compile(
+    r"gs://|https://generativelanguage\.googleapis\.com/|https://(?:www\.)?youtube\.com/|https://youtu\.be/"
+)
 _UNDERSCORE = re.compile(r"(?<=[A-Za-z0-9])_+([A-Za-z0-9])")
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -24,6 +27,11 @@ _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 def camel(key: str) -> str:
     """Return a key's spelling in camel case, which is the one that names it."""
     return _UNDERSCORE.sub(lambda match: match[1].upper(), key) if "_" in key else key
+
+
+def is_service_address(url: str) -> bool:
+    """Whether an address is one that `fileUri` can name: the vendor's own files and videos, no other page."""
+    return _SERVICE.match(url) is not None
 
 
 class Fields:

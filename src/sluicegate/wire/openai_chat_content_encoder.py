@@ -266,8 +266,11 @@ class ContentWriter:
         if text is not None:
             head = f"{file.filename}:\n" if file.filename else ""
             return {"type": "text", "text": head + text, **mark}
+        if file.data is None and file.url is not None and self._can.files:
+            self._notes.want(file, path)
+            return {"type": "text", "text": ""}
         if file.data is None:
-            self._notes.reject(path, "only files that come along are taken, no addresses and ids")
+            self._notes.reject(path, "only files that come along are taken, no ids of files")
         if kind.startswith("image/"):
             return self._image(Image(data=file.data, media_type=kind, cache=None), path) | mark
         if not self._can.files or not kind:

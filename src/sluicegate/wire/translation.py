@@ -7,17 +7,35 @@ finish is held, that a tool call decides the reason, that an error comes before 
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
-from sluicegate.messages import Format, Request, StreamError, StreamEvent, TranslationPolicy, Usage, Vendor
+from sluicegate.messages import (
+    File,
+    Format,
+    Image,
+    Request,
+    StreamError,
+    StreamEvent,
+    TranslationPolicy,
+    Usage,
+    Vendor,
+)
 from sluicegate.wire import Bill, StreamCodec
 from sluicegate.wire.field_names import spelled
 
 Policy = TranslationPolicy
+
+
+class Wanted(NamedTuple):
+    """A part whose data a provider wants in the place of its address."""
+
+    part: Image | File
+    path: str
+    """Where it stands in the client's request."""
 
 
 class Notes:
@@ -33,6 +51,10 @@ class Notes:
         self.dropped: list[str] = []
         self.cut_at: list[str] = []
         """Stop sequences that the provider is not told: the answer is cut here (`stop_cutting`)."""
+        self.fetches = False
+        """Media that a provider takes only as data may be named by address: whoever sends the request fetches them."""
+        self.wanted: list[Wanted] = []
+        """These; what was encoded is of no use until they have their data."""
         self._client = client
 
     def drop(self, field: str, reason: str = "not supported") -> None:
@@ -61,6 +83,17 @@ class Notes:
             self.dropped.append(f"{field};{reason}")
             return
         raise UnsupportedFeature(f"'{field}' is not supported for this model: {reason}.", param=field)
+
+    def want(self, part: Image | File, path: str) -> None:
+        """Ask for the data of a medium that has an address only.
+
+        Raises:
+            UnsupportedFeature: media are not fetched.
+        """
+        path = self._spelled(path)
+        if not self.fetches:
+            self.reject(path, "media by address are not fetched for this provider: send their data")
+        self.wanted.append(Wanted(part, path))
 
     def _spelled(self, field: str) -> str:
         return field if self._client is None else spelled(self._client, field)
