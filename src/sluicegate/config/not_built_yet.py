@@ -31,7 +31,6 @@ NOT_BUILT_YET = (
     NotBuilt("responses_store.max_bytes"),
     NotBuilt("providers.*.unary"),
     NotBuilt("providers.*.auth", works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none")),
-    NotBuilt("providers.*.capabilities.continuous_usage"),
     NotBuilt("providers.*.stream.plain_keepalive"),
     NotBuilt("providers.*.stream.min_tokens_per_s"),
     NotBuilt("providers.*.stream.continue_midstream"),

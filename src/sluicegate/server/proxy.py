@@ -37,7 +37,7 @@ from sluicegate.messages import Format, Usage, UsageSource
 from sluicegate.routing.catalog import Deployment, Model, Price, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
-from sluicegate.server import telemetry
+from sluicegate.server import continuous, telemetry
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments, Standing
@@ -250,6 +250,10 @@ class ServedRequest:
         if request.names_kept_state:
             self._turn_back()
             request = self._request
+        if request.stream:
+            asked = self._exchange.header(continuous.HEADER)
+            if asked is not None:
+                continuous.ask_by_header(request, asked)
         wanted = request.max_output_tokens or self._max_output_tokens()
         limits = self._bench.limits_of(self._key)
         now = self._loop.time()
@@ -488,6 +492,8 @@ class ServedRequest:
             if interpreter.wanted:
                 await self._plan.media.fill(interpreter.wanted)
                 body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
+            if request.continuous_usage and request.stream:
+                body = continuous.asking_provider(body, format, provider)
         except ClientError as error:
             return "failed", error
         try:
@@ -574,7 +580,17 @@ class ServedRequest:
             max_event_bytes=clocks.max_event_bytes,
             array=self._interpreter.array,
         )
-        self._codec = codec = self._interpreter.stream(format, self._deployment, options)
+        codec = self._interpreter.stream(format, self._deployment, options)
+        if self._request.continuous_usage:
+            codec = continuous.telling(
+                codec,
+                self._interpreter.client,
+                self._meter,
+                self._tab,
+                self._switches,
+                array=options.array,
+            )
+        self._codec = codec
         return StreamRelay(
             self._exchange,
             codec,

@@ -8,7 +8,9 @@ from sluicegate.wire.anthropic_passed_request import AnthropicRequest
 from sluicegate.wire.anthropic_passing import AnthropicStream
 from sluicegate.wire.anthropic_request_decoder import decode_request
 from sluicegate.wire.anthropic_request_encoder import encode_request, tool_names
-from sluicegate.wire.translation import Codec
+from sluicegate.wire.anthropic_usage import write_usage
+from sluicegate.wire.continuous_usage import block_delta
+from sluicegate.wire.translation import Codec, UsageMark
 
 
 def read_request(body: bytes, path_model: str | None = None, path_streams: bool = False) -> AnthropicRequest:
@@ -37,6 +39,7 @@ CODEC = Codec(
     pass_answer=AnthropicAnswer,
     encode_error=encode_error,
     error_event=error_event,
+    usage_mark=UsageMark(b"usage", write_usage, block_delta),
     keepalive=PING,
     tool_names=tool_names,
 )

@@ -1,5 +1,6 @@
 """generateContent, Gemini's format: everything that its codec offers. Source: wire formats page `gemini.md`."""
 
+from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.gemini_answer_decoder import GeminiAnswerDecoder, decode_answer
 from sluicegate.wire.gemini_answer_encoder import GeminiStreamEncoder, encode_answer
 from sluicegate.wire.gemini_errors import encode_error, error_event
@@ -8,7 +9,8 @@ from sluicegate.wire.gemini_passed_request import GeminiRequest
 from sluicegate.wire.gemini_passing import GeminiStream
 from sluicegate.wire.gemini_request_decoder import decode_request
 from sluicegate.wire.gemini_request_encoder import encode_request, tool_names
-from sluicegate.wire.translation import Codec
+from sluicegate.wire.gemini_usage import write_usage
+from sluicegate.wire.translation import Codec, UsageMark
 
 KEEPALIVE = b"\n"
 """Anything more than a bare line feed kills the vendor's SDKs; inside an array it is white space."""
@@ -41,6 +43,7 @@ CODEC = Codec(
     pass_answer=GeminiAnswer,
     encode_error=encode_error,
     error_event=error_event,
+    usage_mark=UsageMark(b"usageMetadata", write_usage, every_event),
     keepalive=KEEPALIVE,
     reads_arrays=True,
     tool_names=tool_names,

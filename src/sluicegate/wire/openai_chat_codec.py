@@ -2,6 +2,7 @@
 
 from sluicegate.errors import SluicegateError
 from sluicegate.wire import openai_errors
+from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_answer_decoder import ChatStreamDecoder, decode_answer
@@ -9,7 +10,8 @@ from sluicegate.wire.openai_chat_answer_encoder import ChatStreamEncoder, encode
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.openai_chat_request_decoder import decode_request
 from sluicegate.wire.openai_chat_request_encoder import encode_request, tool_names
-from sluicegate.wire.translation import Asked, Codec, PassOptions
+from sluicegate.wire.openai_usage import write_usage
+from sluicegate.wire.translation import Asked, Codec, PassOptions, UsageMark
 
 KEEPALIVE = b": keep-alive\n\n"
 
@@ -71,6 +73,7 @@ CODEC = Codec(
     pass_answer=pass_answer,
     encode_error=openai_errors.encode_error,
     error_event=error_event,
+    usage_mark=UsageMark(b"usage", write_usage, every_event),
     keepalive=KEEPALIVE,
     tool_names=tool_names,
 )

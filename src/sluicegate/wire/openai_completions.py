@@ -2,6 +2,7 @@
 
 from sluicegate.errors import SluicegateError
 from sluicegate.wire import openai_errors
+from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.openai_chat_codec import KEEPALIVE
 from sluicegate.wire.openai_completions_answer import CompletionAnswer
 from sluicegate.wire.openai_completions_answer_decoder import CompletionStreamDecoder, decode_answer
@@ -10,7 +11,8 @@ from sluicegate.wire.openai_completions_passing import CompletionStream
 from sluicegate.wire.openai_completions_request import CompletionRequest
 from sluicegate.wire.openai_completions_request_decoder import decode_request
 from sluicegate.wire.openai_completions_request_encoder import encode_request
-from sluicegate.wire.translation import Codec
+from sluicegate.wire.openai_usage import write_usage
+from sluicegate.wire.translation import Codec, UsageMark
 
 
 def read_request(body: bytes, path_model: str | None = None, path_streams: bool = False) -> CompletionRequest:
@@ -44,5 +46,6 @@ CODEC = Codec(
     pass_answer=CompletionAnswer,
     encode_error=openai_errors.encode_error,
     error_event=error_event,
+    usage_mark=UsageMark(b"usage", write_usage, every_event),
     keepalive=KEEPALIVE,
 )

@@ -1,5 +1,6 @@
 """Responses, OpenAI's newer format: everything that its codec offers. Source: wire formats page `responses.md`."""
 
+from sluicegate.wire.continuous_usage import responses_delta
 from sluicegate.wire.openai_responses_answer_decoder import ResponsesStreamDecoder, decode_answer
 from sluicegate.wire.openai_responses_answer_encoder import KEEPALIVE, ResponsesStreamEncoder, encode_answer
 from sluicegate.wire.openai_responses_errors import encode_error, error_event
@@ -9,7 +10,8 @@ from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.openai_responses_request_decoder import decode_request
 from sluicegate.wire.openai_responses_request_encoder import encode_request
 from sluicegate.wire.openai_responses_tools import tool_names
-from sluicegate.wire.translation import Codec
+from sluicegate.wire.openai_responses_usage import write_usage
+from sluicegate.wire.translation import Codec, UsageMark
 
 
 def read_request(body: bytes, path_model: str | None = None, path_streams: bool = False) -> ResponsesRequest:
@@ -38,6 +40,7 @@ CODEC = Codec(
     pass_answer=ResponsesAnswer,
     encode_error=encode_error,
     error_event=error_event,
+    usage_mark=UsageMark(b"usage", write_usage, responses_delta),
     keepalive=KEEPALIVE,
     tool_names=tool_names,
 )

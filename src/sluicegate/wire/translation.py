@@ -350,6 +350,16 @@ def no_tool_names(request: Request) -> dict[str, str]:
     return {}
 
 
+class UsageMark(NamedTuple):
+    """Where the events of one format tell usage so far, for clients that ask for it on every event."""
+
+    key: bytes
+    """Of the member that holds it."""
+    write: Callable[[Usage], bytes]
+    takes: Callable[[bytes], bool]
+    """Whether a framed event has it."""
+
+
 class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one format offers; the table of them is `wire.codecs`."""
 
@@ -372,6 +382,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     encode_error: ErrorEncoder
     error_event: Callable[[SluicegateError, str], bytes]
     """The terminal error event as the very first one of a stream."""
+    usage_mark: UsageMark
     keepalive: bytes
     """What breaks a long silence, between events."""
     reads_arrays: bool = False
