@@ -31,17 +31,25 @@ HELPERS_RAISE = {
 class Sdks:
     """One client of each SDK."""
 
-    def __init__(self, url: str) -> None:
-        self._openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, timeout=10.0)
-        self._anthropic = anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0, timeout=10.0)
-        options = genai_types.HttpOptions(base_url=url, timeout=10_000)
+    def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
+        self._openai = openai.AsyncOpenAI(
+            base_url=f"{url}/v1", api_key=KEY, max_retries=0, timeout=10.0, default_headers=headers
+        )
+        self._anthropic = anthropic.AsyncAnthropic(
+            base_url=url, api_key=KEY, max_retries=0, timeout=10.0, default_headers=headers
+        )
+        options = genai_types.HttpOptions(base_url=url, timeout=10_000, headers=headers)
         self._genai = genai.Client(api_key=KEY, http_options=options)
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, url: str) -> AsyncIterator["Sdks"]:
-        """Open the clients of a gate."""
-        sdks = cls(url)
+    async def at(cls, url: str, headers: dict[str, str] | None = None) -> AsyncIterator["Sdks"]:
+        """Open the clients of a gate.
+
+        Args:
+            headers: sent with every request.
+        """
+        sdks = cls(url, headers)
         try:
             yield sdks
         finally:

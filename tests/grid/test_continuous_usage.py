@@ -2,12 +2,16 @@
 last of them is the bill. Contract C8; the grammar checkers read every stream.
 """
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from sluicegate.billing.ledger import UsageRow
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer, ToolCall
 from sluicegate.simulator.script import Script
@@ -21,13 +25,15 @@ from tests.grammar.narrow_sse import ParsedStream
 from tests.grammar.responses import check_responses_stream
 from tests.grid.conftest import Grid
 from tests.grid.scenes import FORMATS, LEVEL, Prompt
-from tests.grid.speaking import Body, path_of, said, usage_of
+from tests.grid.sdks import Sdks, Way, heard
+from tests.grid.speaking import Body, Heard, path_of, said, usage_of
+from tests.grid.turns import joined
 from tests.inprocess import in_process_gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEADER = "x-sluicegate-continuous-usage"
-WORDS = tuple(f" {word}" for word in ("water", "finds", "its", "own", "level", "in", "the", "end") * 12)
+WORDS = tuple(f" {word}" for word in ("water", "finds", "its", "own", "level", "in", "the", "end") * 4)
 ANSWERS = {
     "text": Answer(text=WORDS, input_tokens=40, cache_read_tokens=12),
     "thoughts and calls": Answer(
@@ -44,7 +50,7 @@ ANSWERS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def grid(tmp_path_factory: pytest.TempPathFactory) -> Any:
+async def grid(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grid]:
     async with Simulator() as simulator:
         for name, answer in ANSWERS.items():
             model = name.replace(" ", "-")
@@ -65,6 +71,12 @@ async def grid(tmp_path_factory: pytest.TempPathFactory) -> Any:
         gate = in_process_gate(tmp_path_factory.mktemp("continuous"), config)
         async with gate.running():
             yield Grid(gate, simulator)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sdks(grid: Grid) -> AsyncIterator[Sdks]:
+    async with Sdks.at(grid.gate.url, {HEADER: "1"}) as opened:
+        yield opened
 
 
 async def ask_continuously(grid: Grid, client: str, model: str, *, by_option: bool = False) -> Response:
@@ -227,3 +239,82 @@ async def test_c8_a_free_model_tells_usage_at_no_cost(grid: Grid) -> None:
     response = await ask_continuously(grid, "chat", "free-text")
     running = counts("chat", told_on_events("chat", parsed("chat", response, "free-text")))
     assert {row[2] for row in running} == {0}
+
+
+SDK_CELLS = [
+    (client, provider, name)
+    for client in FORMATS
+    for provider in FORMATS
+    for name in ("text", "thoughts and calls")
+    if "calls" not in name or "completions" not in (client, provider)
+]
+WAYS: tuple[Way, ...] = ("raw", "helper")
+
+
+def prompt_of(name: str) -> Prompt:
+    return Prompt(tools=(LEVEL,)) if "calls" in name else Prompt()
+
+
+def check_heard(client: str, name: str, heard_: Heard, row: UsageRow) -> None:
+    """Whether an SDK heard all that was said, and the bill."""
+    answer = ANSWERS[name]
+    assert heard_.text == "".join(answer.text)
+    assert [json.loads(call.arguments) for call in heard_.calls] == [
+        json.loads(call.joined()) for call in answer.tool_calls
+    ]
+    assert heard_.usage is not None
+    assert (heard_.usage.input_tokens, heard_.usage.output_tokens) == (
+        row.usage.input_tokens,
+        row.usage.output_tokens,
+    )
+    assert heard_.cost_nano_usd in (None, row.cost_nano_usd)
+    assert heard_.cost_nano_usd is not None or client in ("messages", "gemini")
+
+
+@pytest.mark.parametrize(("client", "provider", "name"), SDK_CELLS)
+async def test_c8_the_python_sdks_read_it(
+    grid: Grid, sdks: Sdks, client: str, provider: str, name: str
+) -> None:
+    model = f"{provider}-{name.replace(' ', '-')}"
+    for way in WAYS:
+        if (client, way) != ("completions", "helper"):
+            heard_ = await sdks.ask(client, model, prompt_of(name), way)
+            check_heard(client, name, heard_, grid.gate.rows()[-1])
+
+
+async def test_c8_the_node_sdks_read_it(grid: Grid) -> None:
+    asked = [
+        (client, provider, name, way)
+        for client, provider, name in SDK_CELLS
+        for way in (*WAYS, "vercel")
+        if (client, way) != ("completions", "helper")
+    ]
+    jobs = []
+    for client, provider, name, way in asked:
+        prompt, model = prompt_of(name), f"{provider}-{name.replace(' ', '-')}"
+        body = said(client, model, prompt, way == "raw")
+        if way != "raw":
+            body.pop("stream", None)
+        tools = [tool._asdict() for tool in prompt.tools]
+        job = {"client": client, "way": way, "model": model, "body": body, "tools": tools}
+        if way == "vercel":
+            job |= {"client": f"ai-{client}", "way": "raw"}
+        jobs.append(job | {"question": prompt.question, "system": prompt.system})
+    script = Path(__file__).parents[1] / "sdk" / "grid.mjs"
+    process = await asyncio.create_subprocess_exec(
+        *("node", str(script), grid.gate.url, KEY, json.dumps({HEADER: "1"})),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    before = len(grid.gate.rows())
+    output, _ = await process.communicate(json.dumps(jobs).encode())
+    rows = grid.gate.rows()[before:]
+    assert len(rows) == len(asked)
+    for (client, _, name, way), line, row in zip(asked, output.decode().splitlines(), rows, strict=True):
+        result = json.loads(line)
+        assert "error" not in result, result
+        if way == "vercel":
+            assert result["text"] == "".join(ANSWERS[name].text)
+            continue
+        answer = joined(client, result["events"]) if "events" in result else result["answer"]
+        check_heard(client, name, heard(client, answer), row)

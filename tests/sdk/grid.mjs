@@ -1,5 +1,5 @@
 // The official Node SDKs and the Vercel AI SDK, unmodified, asking a gate one thing after another.
-// node grid.mjs BASE_URL KEY < jobs.json; prints for each job what the SDK saw, as one line of JSON.
+// node grid.mjs BASE_URL KEY [HEADERS] < jobs.json; prints for each job what the SDK saw, as one line of JSON.
 //
 // A job is { client, way, model, body, tools }: the client's format (or the AI SDK's provider), how it asks (plain, raw,
 // helper), and the request's body as that format spells it.
@@ -17,19 +17,20 @@ import { createGoogleGenerativeAI } from '@ai-sdk/google';
 console.log = console.info = console.error; // SDKs talk to them
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
-const [url, apiKey] = process.argv.slice(2);
-const options = { apiKey, maxRetries: 0, timeout: 10_000 };
+const [url, apiKey, json = '{}'] = process.argv.slice(2);
+const headers = JSON.parse(json);
+const options = { apiKey, defaultHeaders: headers, maxRetries: 0, timeout: 10_000 };
 const openai = new OpenAI({ baseURL: `${url}/v1`, ...options });
 const anthropic = new Anthropic({ baseURL: url, ...options });
-const google = new GoogleGenAI({ apiKey, httpOptions: { baseUrl: url } });
-const vercelOpenai = createOpenAI({ baseURL: `${url}/v1`, apiKey });
+const google = new GoogleGenAI({ apiKey, httpOptions: { baseUrl: url, headers } });
+const vercelOpenai = createOpenAI({ baseURL: `${url}/v1`, apiKey, headers });
 const vercel = {
   'ai-chat': vercelOpenai.chat,
   'ai-responses': vercelOpenai.responses,
   'ai-completions': vercelOpenai.completion,
-  'ai-compatible': createOpenAICompatible({ baseURL: `${url}/v1`, apiKey, name: 'gate', includeUsage: true }),
-  'ai-messages': createAnthropic({ baseURL: `${url}/v1`, apiKey }),
-  'ai-gemini': createGoogleGenerativeAI({ baseURL: `${url}/v1beta`, apiKey }),
+  'ai-compatible': createOpenAICompatible({ baseURL: `${url}/v1`, apiKey, headers, name: 'gate', includeUsage: true }),
+  'ai-messages': createAnthropic({ baseURL: `${url}/v1`, apiKey, headers }),
+  'ai-gemini': createGoogleGenerativeAI({ baseURL: `${url}/v1beta`, apiKey, headers }),
 };
 
 async function all(stream) {
