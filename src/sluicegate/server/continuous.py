@@ -1,7 +1,7 @@
 """Continuous usage around one request: who asked for it, what the provider is asked, and the stream that tells it.
 
-Only requests that ask for it come here. How the numbers come about is `billing.running_usage`, where they stand on the wire
-`wire.continuous_usage`. Source: the streaming contract, C8.
+Only requests that ask for it come here. How the numbers come about is `billing.running_usage`, where they stand on the
+wire `wire.continuous_usage`. Source: the streaming contract, C8.
 """
 
 import msgspec
