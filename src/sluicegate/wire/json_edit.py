@@ -8,7 +8,7 @@ any wire format.
 import json
 import re
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -282,3 +282,15 @@ def is_json(data: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
     return True
+
+
+def loads(raw: bytes, format: str = "json") -> Any:
+    """Decode one JSON text.
+
+    Raises:
+        DecodeError: it is none, a number is beyond all bounds, or it is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise DecodeError(format, None, f"JSON is malformed: {error}") from None

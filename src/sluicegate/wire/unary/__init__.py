@@ -1,0 +1,167 @@
+"""Endpoints whose answer comes in one piece and is no text: embeddings, moderation, rerank and their like.
+
+One module an endpoint. A request is read by its edges, says which bodies a provider gets, and reads what came back;
+the shell does with it what it does with any request: admit, reserve, attempt, settle.
+"""
+
+from typing import Any, ClassVar, Protocol
+
+from sluicegate.errors import BadRequest, DecodeError
+from sluicegate.messages import StreamError, Usage
+from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.openai_usage import with_members
+from sluicegate.wire.request_edges import estimate_input, needed_text, read_members
+from sluicegate.wire.translation import Asked, Notes, PassedAnswer
+from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
+
+
+class UnaryRequest(Protocol):
+    """One client's request to such an endpoint; also what admission reads of any request."""
+
+    body: bytes
+    model: str
+    stream: bool
+    choices: int
+    include_usage: bool
+    continuous_usage: bool
+    input_estimate: int
+    max_output_tokens: int | None
+    """0 where the answer has no output tokens."""
+    max_output_key: str
+    names_other_models: str | None
+    messages_hash: bytes
+
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        ...
+
+    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+        """Return how a provider of these formats is asked, or None where it cannot be."""
+        ...
+
+    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+        """Return the bodies of the calls that it takes, in order.
+
+        Raises:
+            UnsupportedFeature: the provider's shape cannot say it.
+        """
+        ...
+
+    def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
+        """Read what the calls brought. Raises DecodeError."""
+        ...
+
+
+class JsonRequest:
+    """What requests with a JSON body have in common; passes to a provider of the same shape as it came."""
+
+    SPOKEN_BY: ClassVar[frozenset[str]] = frozenset({"chat", "completions", "responses"})
+    """Formats whose providers have the endpoint in the same shape."""
+    ENDPOINT: ClassVar[str]
+
+    stream = False
+    choices = 1
+    include_usage = True
+    continuous_usage = False
+    max_output_tokens: int | None = 0
+    max_output_key = ""
+    names_other_models: str | None = None
+    messages_hash = b""
+
+    def __init__(self, body: bytes, default_model: str | None = None) -> None:
+        """Read a body's top level.
+
+        Args:
+            default_model: stands for a model that is left out; None: it has to be there.
+        Raises:
+            BadRequest: what is wrong, and `param` says where.
+        """
+        self.body = body
+        self._all_members = read_members(body)
+        self._members = {member.key: member for member in self._all_members}
+        model = self.value("model")
+        self.model = default_model if model is None and default_model else needed_text("model", model)
+        self.input_estimate = estimate_input(body, 0)
+
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        self.body = b""
+        self._all_members = []
+        self._members = {}
+
+    def raw(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        member = self._members.get(key)
+        return None if member is None else self.body[member.start : member.end]
+
+    def value(self, key: str) -> Any:
+        """Return a top-level value decoded; None where it is absent. Raises BadRequest."""
+        raw = self.raw(key)
+        if raw is None:
+            return None
+        try:
+            return json_edit.loads(raw)
+        except DecodeError:
+            raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
+
+    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+        """Return the endpoint's own shape where the provider speaks a format that goes with it."""
+        return self.ENDPOINT if self.SPOKEN_BY.intersection(speaks) else None
+
+    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+        """Return the client's body with the provider's model in it."""
+        notes.dropped += [f"{field};provider" for field in drop if field in self._members]
+        wanted = {"model": json_edit.dumps(model)}
+        return [json_edit.splice(self.body, json_edit.edits(self.body, self._all_members, wanted, drop))]
+
+
+class JsonAnswer:
+    """A JSON answer that passes as it came, but for the model's id, usage and cost. See `PassedAnswer`."""
+
+    finish_reason: str | None = "stop"
+    repaired = False
+
+    def __init__(self, endpoint: str, body: bytes, asked: Asked, usage: Usage | None) -> None:
+        """Take an answer whose body was read already.
+
+        Args:
+            usage: what it reports, normalised.
+        """
+        self._members = json_edit.members(body, endpoint)
+        self._body = body
+        self._asked = asked
+        self.usage = usage
+        values = {member.key: body[member.start : member.end] for member in self._members}
+        self._values = values
+        self.error = error_in(values)
+        given = values.get("id", b"")
+        self.upstream_id: str | None = (
+            given[1:-1].decode() if given.startswith(b'"') and len(given) > 2 else None
+        )
+
+    def holds_array(self, key: str) -> bool:
+        """Whether a top-level value is an array."""
+        return self._values.get(key, b"").startswith(b"[")
+
+    def texts(self) -> list[str]:
+        """Return nothing: no text was produced."""
+        return []
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it."""
+        wanted: dict[str, bytes] = {}
+        if "model" in self._values:
+            wanted["model"] = json_edit.dumps(self._asked.model)
+        usage = self._values.get("usage")
+        if usage is not None and usage.startswith(b"{"):
+            wanted["usage"] = with_members(usage, bill.in_usage)
+        if self._asked.hide_provider and self.upstream_id is not None:
+            wanted["id"] = json_edit.dumps(self._asked.id)
+        body = json_edit.splice(self._body, json_edit.edits(self._body, self._members, wanted))
+        return with_members(body, bill.beside_usage)
+
+
+def error_in(values: dict[str, bytes]) -> StreamError | None:
+    """Return the error that a provider reports with status 200, by its answer's top-level values."""
+    error = values.get("error")
+    return None if error is None or is_nothing(error) else read_stream_error(error)
