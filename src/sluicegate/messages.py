@@ -11,6 +11,12 @@ import msgspec
 Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
+Endpoint = Literal["embeddings", "gemini_embeddings", "moderation", "rerank"]
+"""Endpoints whose answer is no text, by the shape in which a provider is asked."""
+
+Shape = Format | Endpoint
+"""How a provider is asked."""
+
 TranslationPolicy = Literal["default", "strict", "lenient"]
 """What becomes of what a provider's format cannot say."""
 

@@ -37,6 +37,7 @@ from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count
+from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.server.upstream import UpstreamPool
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.gemini_models import ListedModel
@@ -217,11 +218,11 @@ class Gateway:
                 account_id=key.account_id,
                 fetches=self._bench.plan.settings.media.fetch,
             )
-            request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
-            if exchange.idempotency_key is None:
-                await request.serve()
-            else:
-                await self._serve_once(exchange, key, request)
+            await self._serve_request(exchange, key, request_id, interpreter)
+        elif route.kind == "unary":
+            policy = key.translation or self._bench.plan.settings.translation
+            unary = UnaryInterpreter(route, exchange.body, policy)
+            await self._serve_request(exchange, key, request_id, unary)
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)
             if not exchange.gone:
@@ -234,6 +235,15 @@ class Gateway:
             self._answer_models(exchange, key, route, request_id)
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
+
+    async def _serve_request(
+        self, exchange: Exchange, key: KeyRecord, request_id: str, interpreter: Interpreter | UnaryInterpreter
+    ) -> None:
+        request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
+        if exchange.idempotency_key is None:
+            await request.serve()
+        else:
+            await self._serve_once(exchange, key, request)
 
     async def _serve_once(self, exchange: Exchange, key: KeyRecord, request: ServedRequest) -> None:
         """Serve a request that brings an `Idempotency-Key`, unless one before it did."""

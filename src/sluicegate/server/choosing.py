@@ -11,7 +11,7 @@ import msgspec
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import BadRequest, Forbidden, ModelNotFound
 from sluicegate.routing.catalog import Catalogue, Deployment, Model
-from sluicegate.wire.translation import PassedRequest
+from sluicegate.wire.translation import AdmittedRequest
 
 PROVIDER_HEADER = b"x-sluicegate-provider"
 MODELS = "models"
@@ -56,7 +56,7 @@ def allowed(key: KeyRecord, asked: str, model: Model) -> bool:
 
 
 def overridden(
-    catalogue: Catalogue, key: KeyRecord, request: PassedRequest, model: Model, provider: bytes | None
+    catalogue: Catalogue, key: KeyRecord, request: AdmittedRequest, model: Model, provider: bytes | None
 ) -> tuple[Served, ...]:
     """Return what may serve a request that overrides something, the model it asks for first.
 
@@ -81,7 +81,7 @@ def overridden(
     return tuple(served)
 
 
-def _fallbacks(request: PassedRequest) -> list[str]:
+def _fallbacks(request: AdmittedRequest) -> list[str]:
     raw = request.value(MODELS)
     if raw is None or raw == b"null":
         return []

@@ -10,19 +10,19 @@ from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
 from sluicegate.billing.running_usage import RunningUsage
 from sluicegate.errors import BadRequest
-from sluicegate.messages import Format, Usage
+from sluicegate.messages import Usage
 from sluicegate.routing.catalog import Provider
 from sluicegate.server.tab import Tab
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.continuous_usage import ContinuousUsage
 from sluicegate.wire.cost import bill
-from sluicegate.wire.translation import Codec, PassedRequest
+from sluicegate.wire.translation import AdmittedRequest, Codec
 
 HEADER = b"x-sluicegate-continuous-usage"
 _SWITCH = {b"1": True, b"true": True, b"0": False, b"false": False}
 
 
-def ask_by_header(request: PassedRequest, value: bytes) -> None:
+def ask_by_header(request: AdmittedRequest, value: bytes) -> None:
     """Take down what the header says for formats whose body has no option for it; it can only ask, not take back.
 
     Raises:
@@ -36,7 +36,7 @@ def ask_by_header(request: PassedRequest, value: bytes) -> None:
         request.continuous_usage = request.include_usage = True
 
 
-def asking_provider(body: bytes, format: Format, provider: Provider) -> bytes:
+def asking_provider(body: bytes, format: str, provider: Provider) -> bytes:
     """Return a streamed request's body that asks the provider for it too, where its row says that it knows how."""
     if not (provider.continuous_usage and provider.stream_options and format in ("chat", "completions")):
         return body

@@ -7,6 +7,7 @@ On the same format bytes pass with edits at their offsets; across formats everyt
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from sluicegate.messages import (
     FinishReason,
     Format,
     Request,
+    Shape,
     Start,
     StreamError,
     StreamEvent,
@@ -114,6 +116,23 @@ class Interpreter:
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
+    calls: ClassVar[tuple[bytes, ...]] = ()
+    """A text takes one call."""
+
+    @property
+    def client_name(self) -> str:
+        """What rows call the client's format."""
+        return self.client.name
+
+    @property
+    def keepalive(self) -> bytes:
+        """What breaks a long silence of a stream."""
+        return b"\n" if self.array else self.client.keepalive
+
+    def keep(self, body: bytes) -> None:
+        """Keep what a call brought that is not the last."""
+        raise AssertionError("a text takes one call")
+
     def take_out(self, field: str) -> None:
         """Forget a top-level field that was meant for us alone; before the first attempt."""
         self.replace_body(json_edit.changed(self._body, {}, {field}))
@@ -136,7 +155,7 @@ class Interpreter:
         return name if name in provider.speaks else provider.speaks[0]
 
     def upstream_body(
-        self, target: Format, provider: Provider, model: Model, deployment: Deployment, limit: int | None
+        self, target: Shape, provider: Provider, model: Model, deployment: Deployment, limit: int | None
     ) -> bytes:
         """Return the body for a provider; `dropped` then says what it leaves out.
 
@@ -186,7 +205,7 @@ class Interpreter:
         return json_edit.changed(body, {}, unwanted) if unwanted else body
 
     def upstream_lines(
-        self, target: Format, provider: Provider, body: bytes, client_headers: list[tuple[bytes, bytes]]
+        self, target: Shape, provider: Provider, body: bytes, client_headers: list[tuple[bytes, bytes]]
     ) -> bytes:
         """Return the header lines a provider of this format wants beside its key."""
         if target != "messages":
@@ -194,7 +213,7 @@ class Interpreter:
         own = client_headers if self.client.name == "messages" else None
         return upstream_headers(body, own, provider.betas_deny)
 
-    def stream(self, target: Format, deployment: Deployment, options: PassOptions) -> StreamCodec:
+    def stream(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamCodec:
         """Return the codec of one attempt at a streamed answer."""
         if target == self.client.name:
             return self.client.pass_stream(self.asked, options)
@@ -211,7 +230,7 @@ class Interpreter:
             follow=self._new_turn(),
         )
 
-    def plain(self, target: Format, deployment: Deployment, body: bytes) -> PassedAnswer:
+    def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read a plain answer, also one that came as a stream although none was asked for.
 
         Raises:

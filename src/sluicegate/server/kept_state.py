@@ -18,7 +18,7 @@ from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.kept_ids import Place, is_reference, places
 from sluicegate.wire.sealed_id import IdSeal, is_sealed
-from sluicegate.wire.translation import PassedRequest
+from sluicegate.wire.translation import AdmittedRequest
 
 _FILES = re.compile(r"\bfile_ids?\b|\bfileUri\b")
 KEEPING = frozenset({"responses", "messages"})
@@ -114,7 +114,7 @@ def _narrowed(served: Sequence[Served], fits: Callable[[Deployment], bool]) -> t
 
 
 def closing(
-    seal: IdSeal, request: PassedRequest, format: Format, account_id: str, provider: str
+    seal: IdSeal, request: AdmittedRequest, format: str, account_id: str, provider: str
 ) -> Callable[[str], str] | None:
     """Return what turns the provider's ids in an answer of its own format into ours; None where it keeps nothing.
 

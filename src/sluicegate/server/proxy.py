@@ -33,7 +33,7 @@ from sluicegate.errors import (
     UpstreamStatus,
     UpstreamTimeout,
 )
-from sluicegate.messages import Format, Usage, UsageSource
+from sluicegate.messages import Shape, Usage, UsageSource
 from sluicegate.routing.catalog import Deployment, Model, Price, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
@@ -52,6 +52,7 @@ from sluicegate.server.tab import Tab, Till
 from sluicegate.server.targets import Target, Targets
 from sluicegate.server.telemetry import Tally
 from sluicegate.server.thoughts import ThoughtMemory
+from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
@@ -196,7 +197,12 @@ class ServedRequest:
     __slots__ = _REQUEST_SLOTS
 
     def __init__(
-        self, bench: Bench, exchange: Exchange, key: KeyRecord, request_id: str, interpreter: Interpreter
+        self,
+        bench: Bench,
+        exchange: Exchange,
+        key: KeyRecord,
+        request_id: str,
+        interpreter: Interpreter | UnaryInterpreter,
     ) -> None:
         self._bench = bench
         self._plan = bench.plan
@@ -254,7 +260,7 @@ class ServedRequest:
             asked = self._exchange.header(continuous.HEADER)
             if asked is not None:
                 continuous.ask_by_header(request, asked)
-        wanted = request.max_output_tokens or self._max_output_tokens()
+        wanted = self._wanted_output()
         limits = self._bench.limits_of(self._key)
         now = self._loop.time()
         self._estimate = request.input_estimate + wanted * request.choices
@@ -274,6 +280,7 @@ class ServedRequest:
     def _turn_back(self) -> None:
         """Put in place of our ids those of the provider that keeps what they stand for; only it is asked then."""
         interpreter, request, model = self._interpreter, self._request, self._model
+        assert isinstance(interpreter, Interpreter), "others name nothing that is kept"
         self._previous_id = getattr(request, "previous_response_id", None)
         served = self._served or (Served(request.model, model, model.deployments),)
         providers = self._plan.settings.catalogue.providers
@@ -294,7 +301,7 @@ class ServedRequest:
     async def _reserve(self, model: Model) -> None:
         request = self._request
         settings = self._plan.settings
-        whole = request.max_output_tokens or self._max_output_tokens()
+        whole = self._wanted_output()
         output = whole
         if request.stream and not self._hides_output():
             output = min(whole, settings.billing.reserve_output_tokens)
@@ -304,7 +311,7 @@ class ServedRequest:
             account_id=self._key.account_id,
             key=self._key.name,
             model=request.model,
-            client_format=self._interpreter.client.name,
+            client_format=self._interpreter.client_name,
             stream=request.stream,
             started_at=self._started_at,
             client_request_id=_header_text(self._exchange, b"x-request-id"),
@@ -331,6 +338,10 @@ class ServedRequest:
             self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
             self._text_is_late,
         )
+
+    def _wanted_output(self) -> int:
+        limit = self._request.max_output_tokens
+        return self._max_output_tokens() if limit is None else limit
 
     def _max_output_tokens(self) -> int:
         """The output to expect where the client gave no limit: of the model that may give the most."""
@@ -484,7 +495,7 @@ class ServedRequest:
         row.upstream_id = None
         self._meter.restart()
         interpreter.asked = asked = self._asked()
-        if format == interpreter.client.name and format in KEEPING:
+        if format == interpreter.client_name and format in KEEPING:
             asked.close_id = closing(self._plan.seal, request, format, self._key.account_id, provider.name)
             asked.previous_id = self._previous_id
         try:
@@ -497,14 +508,10 @@ class ServedRequest:
         except ClientError as error:
             return "failed", error
         try:
-            connection = await self._connect(
-                target, min(clocks.connect_timeout_s, self._due_at - self._loop.time())
-            )
+            connection = await self._connect(target, clocks)
         except UpstreamError as error:
             return "failed", error
-        if connection is None or self._exchange.gone or self._stopping is not None:
-            if connection is not None:
-                connection.abort()
+        if connection is None:
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
         self._relay = relay = self._make_relay(format, provider, clocks)
         self._asked_at = time.monotonic()
@@ -517,6 +524,10 @@ class ServedRequest:
             running = relay.run(connection, head, body)
             del body, head, lines  # this frame lives as long as the stream
             ending = await running
+            if ending == "complete" and interpreter.calls:
+                ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
+        except UpstreamError as error:
+            return "failed", error
         finally:
             self._relay = None
         if ending == "complete" and not request.stream:
@@ -527,24 +538,53 @@ class ServedRequest:
             row.upstream_id = self._codec.upstream_id
         return ending, relay.error
 
-    async def _connect(self, target: Target, timeout_s: float) -> UpstreamConnection | None:
-        """Return a connection, or None where the client left meanwhile."""
+    async def _make_other_calls(
+        self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks
+    ) -> tuple[Ending, Relay]:
+        """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
+
+        Raises:
+            UpstreamError: no connection for one of them.
+        """
+        for body in self._interpreter.calls:
+            assert isinstance(relay, PlainRelay)
+            self._interpreter.keep(relay.body)
+            connection = await self._connect(target, clocks)
+            if connection is None:
+                relay.error = self._stopping
+                return ("gone" if self._stopping is None else "stopped"), relay
+            self._relay = relay = self._make_relay(format, provider, clocks)
+            ending = await relay.run(connection, target.head(len(body), stream=False), body)
+            if ending != "complete":
+                return ending, relay
+        return "complete", relay
+
+    async def _connect(self, target: Target, clocks: StreamClocks) -> UpstreamConnection | None:
+        """Return a connection, or None where the client left or the request was stopped meanwhile.
+
+        Raises:
+            UpstreamError: there is none, or not in time.
+        """
         connection = self._bench.pool.take(target.origin)
-        if connection is not None:
-            return connection
-        if timeout_s <= 0:
-            raise UpstreamTimeout("The request took longer than its total time.", "total")
-        dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
-        self._exchange.on_gone = lambda: _cancel(dialling)
-        try:
-            return await dialling
-        except asyncio.CancelledError:
-            if self._exchange.gone and dialling.cancelled():
-                return None
-            dialling.cancel()
-            raise
-        finally:
-            self._exchange.on_gone = None
+        if connection is None:
+            timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
+            if timeout_s <= 0:
+                raise UpstreamTimeout("The request took longer than its total time.", "total")
+            dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
+            self._exchange.on_gone = lambda: _cancel(dialling)
+            try:
+                connection = await dialling
+            except asyncio.CancelledError:
+                if self._exchange.gone and dialling.cancelled():
+                    return None
+                dialling.cancel()
+                raise
+            finally:
+                self._exchange.on_gone = None
+        if self._exchange.gone or self._stopping is not None:
+            connection.abort()
+            return None
+        return connection
 
     def _asked(self) -> Asked:
         return Asked(
@@ -558,7 +598,7 @@ class ServedRequest:
             array=self._interpreter.array,
         )
 
-    def _make_relay(self, format: Format, provider: Provider, clocks: StreamClocks) -> Relay:
+    def _make_relay(self, format: Shape, provider: Provider, clocks: StreamClocks) -> Relay:
         settings = self._plan.settings
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
@@ -600,14 +640,14 @@ class ServedRequest:
             total_due_at=self._due_at,
             secrets=provider.api_keys,
             drain_cap_s=drain_cap_s,
-            keepalive=b"\n" if self._interpreter.array else self._interpreter.client.keepalive,
+            keepalive=self._interpreter.keepalive,
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
             reads_arrays=FORMATS[format].reads_arrays,
         )
 
     def _read_answer(
-        self, relay: Relay, format: Format, provider: Provider
+        self, relay: Relay, format: Shape, provider: Provider
     ) -> tuple[Ending, SluicegateError | None]:
         assert isinstance(relay, PlainRelay)
         try:

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
-from sluicegate.messages import Format
+from sluicegate.messages import Endpoint, Format
 
-Kind = Literal["generate", "count_tokens", "models", "model", "probe", "generation", "response"]
+Kind = Literal["generate", "unary", "count_tokens", "models", "model", "probe", "generation", "response"]
 
 _GENERATE: dict[str, Format] = {
     "/v1/chat/completions": "chat",
@@ -21,12 +21,20 @@ _COUNT: dict[str, Format] = {
     "/v1/messages/count_tokens": "messages",
     "/v1/responses/input_tokens": "responses",
 }
+_UNARY: dict[str, Endpoint] = {
+    "/v1/embeddings": "embeddings",
+    "/v1/moderations": "moderation",
+    "/v1/rerank": "rerank",
+    "/v2/rerank": "rerank",
+}
 _PROBES = frozenset({"/", "/healthz", "/readyz"})
 _GEMINI_VERSIONS = ("/v1/", "/v1beta/", "/v1alpha/", "/v1beta1/")
 _GEMINI_METHODS: dict[str, tuple[Kind, bool]] = {
     "generateContent": ("generate", False),
     "streamGenerateContent": ("generate", True),
     "countTokens": ("count_tokens", False),
+    "embedContent": ("unary", False),
+    "batchEmbedContents": ("unary", False),
 }
 _RESPONSES = "/v1/responses/"
 _OF_RESPONSE = {"": ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
@@ -49,6 +57,10 @@ class Route(NamedTuple):
     """Of the response that the path names."""
     part: str = ""
     """What of it, or what to do with it: nothing more, `input_items`, `cancel`."""
+    endpoint: Endpoint | None = None
+    """Of a request whose answer is no text."""
+    batch: bool = False
+    """Gemini's `batchEmbedContents`."""
 
 
 def format_of(path: str) -> Format:
@@ -79,12 +91,19 @@ def match(method: str, path: str, query: str) -> Route:
     if format is not None:
         _require(method, "POST")
         return Route("count_tokens", format)
+    endpoint = _UNARY.get(path)
+    if endpoint is not None:
+        _require(method, "POST")
+        return Route("unary", endpoint=endpoint)
     if path.startswith(_GEMINI_VERSIONS):
         name, _, action = path.rpartition(":")
         found = _GEMINI_METHODS.get(action)
         if found is not None:
             _require(method, "POST")
             kind, stream = found
+            if kind == "unary":
+                batch = action == "batchEmbedContents"
+                return Route(kind, "gemini", _gemini_model(name), endpoint="gemini_embeddings", batch=batch)
             array = stream and ("alt", "sse") not in parse_qsl(query)
             return Route(kind, "gemini", _gemini_model(name), stream, array)
         collection = path[1:].partition("/")[2]

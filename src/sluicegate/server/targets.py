@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from sluicegate import __version__
 from sluicegate.errors import ConfigError
-from sluicegate.messages import Format
+from sluicegate.messages import Format, Shape
 from sluicegate.routing.catalog import Provider
 from sluicegate.server.dialing import Origin
 
@@ -26,6 +26,10 @@ _PATHS: Mapping[str, str] = {
     "responses": "/responses",
     "messages": "/messages",
     "gemini": "/models/{model}",
+    "embeddings": "/embeddings",
+    "gemini_embeddings": "/models/{model}:batchEmbedContents",
+    "moderation": "/moderations",
+    "rerank": "/rerank",
 }
 _COUNT_PATHS: Mapping[str, str] = {
     "messages": "/count_tokens",
@@ -36,16 +40,17 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Target:
-    """One provider, format and model: everything about its requests that does not change."""
+    """One provider, format or endpoint, and model: everything about its requests that does not change."""
 
-    def __init__(self, provider: Provider, format: Format, model: str) -> None:
+    def __init__(self, provider: Provider, shape: Shape, model: str) -> None:
         """Work out the address.
 
         Raises:
             ConfigError: the provider's URL has no host.
         """
         self.provider = provider
-        self.format = format
+        self._shape = shape
+        self.format = _family(shape, provider)
         self.model = model
         url = urlsplit(self._url())
         if url.hostname is None or url.scheme not in _DEFAULT_PORTS:
@@ -70,7 +75,7 @@ class Target:
         """Return the base URL of the format, joined to what the SDKs of that format join it to."""
         provider = self.provider
         base = provider.urls.get(self.format, provider.base_url).rstrip("/")
-        if self.format in provider.paths:
+        if self._shape in provider.paths:
             return base
         if self.format == "messages":
             return base.removesuffix("/v1") + "/v1"
@@ -83,8 +88,8 @@ class Target:
 
     def _path(self, url: SplitResult, *, stream: bool) -> str:
         provider, query = self.provider, dict(self.provider.query)
-        template = provider.paths.get(self.format) or _PATHS[self.format]
-        if self.format == "gemini" and self.format not in provider.paths:
+        template = provider.paths.get(self._shape) or _PATHS[self._shape]
+        if self._shape == "gemini" and self._shape not in provider.paths:
             template += ":streamGenerateContent" if stream else ":generateContent"
             if stream:
                 query["alt"] = "sse"
@@ -146,6 +151,18 @@ class Target:
         return head.replace(plain.encode(), (f"{path}?{query}" if query else path).encode(), 1)
 
 
+def _family(shape: Shape, provider: Provider) -> Format:
+    """Return the format whose address and credentials an endpoint shares."""
+    match shape:
+        case "gemini_embeddings":
+            return "gemini"
+        case "embeddings" | "moderation" | "rerank":
+            spoken = (format for format in provider.speaks if format not in ("messages", "gemini"))
+            return next(spoken, "chat")
+        case _:
+            return shape
+
+
 class Targets:
     """All targets asked for so far; a new catalogue starts with new ones."""
 
@@ -153,14 +170,14 @@ class Targets:
 
     def __init__(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers
-        self._targets: dict[tuple[str, Format, str], Target] = {}
+        self._targets: dict[tuple[str, Shape, str], Target] = {}
 
-    def get(self, provider: str, format: Format, model: str) -> Target:
+    def get(self, provider: str, shape: Shape, model: str) -> Target:
         """Return the target of one provider's model."""
-        key = (provider, format, model)
+        key = (provider, shape, model)
         target = self._targets.get(key)
         if target is None:
             if len(self._targets) >= self.MAX:
                 self._targets.clear()
-            target = self._targets[key] = Target(self._providers[provider], format, model)
+            target = self._targets[key] = Target(self._providers[provider], shape, model)
         return target

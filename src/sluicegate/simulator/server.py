@@ -23,6 +23,7 @@ import msgspec
 
 from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.connection import Connection
+from sluicegate.simulator.endpoints import answer_of, is_endpoint
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.formats import Ask, format_of
 from sluicegate.simulator.kept_responses import KeptResponses
@@ -245,6 +246,10 @@ class Simulator:
             script = kept
         elif script is None or script.read_bytes_per_s:
             script = trouble or self._choose(record, asked, script)
+        if script.status < 400 and script.body is None and record.body_at is not None:
+            endpoint = answer_of(record.path, record.body)
+            if endpoint is not None:
+                script = msgspec.structs.replace(script, body=endpoint.decode())
         limit = asked.limit()
         answer = script.answer or self.default
         if limit is not None and (script.answer is None or script.name == record.model):
@@ -291,7 +296,7 @@ class Simulator:
         if counted is not None:
             body = msgspec.json.encode({counted: self.default.input_tokens}).decode()
             return _Asked(), Script(name="token count", body=body)
-        if record.format is None:
+        if record.format is None and not is_endpoint(record.path):
             return _Asked(), Script(name="unknown path", status=404, message=f"No such path: {record.path}")
         if record.method != "POST":
             return _Asked(), Script(name="unknown method", status=405, message="Only POST is allowed here.")

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from sluicegate.wire.translation import PassedRequest
+from sluicegate.wire.translation import AdmittedRequest
 
 
 class _Metadata(msgspec.Struct):
@@ -17,7 +17,7 @@ class _Metadata(msgspec.Struct):
 _decode_metadata = msgspec.json.Decoder(_Metadata).decode
 
 
-def conversation_key(request: PassedRequest) -> int:
+def conversation_key(request: AdmittedRequest) -> int:
     """Return a number that all requests of one conversation share, in any format.
 
     It comes from `prompt_cache_key`, `metadata.user_id` or `user`, whichever is the first that is there, else from the
@@ -33,7 +33,7 @@ def _text(raw: bytes | None) -> bytes:
     return raw[1:-1] if raw is not None and raw.startswith(b'"') else b""
 
 
-def _user_id(request: PassedRequest) -> bytes:
+def _user_id(request: AdmittedRequest) -> bytes:
     raw = request.value("metadata")
     if raw is None or b"user_id" not in raw:
         return b""

@@ -275,8 +275,8 @@ class PassOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Gemini without `alt=sse`: the client gets a JSON array, written as it grows."""
 
 
-class PassedRequest(Protocol):
-    """A client's request read by its edges, for a provider of the same format; also what admission reads of any."""
+class AdmittedRequest(Protocol):
+    """A client's request as admission and routing read it, of any format or endpoint."""
 
     body: bytes
     model: str
@@ -319,6 +319,10 @@ class PassedRequest(Protocol):
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""
         ...
+
+
+class PassedRequest(AdmittedRequest, Protocol):
+    """A request for text read by its edges, for a provider of the same format."""
 
     def upstream_body(
         self, model: str, *, ask_usage: bool, drop: tuple[str, ...] = (), max_output_tokens: int | None = None

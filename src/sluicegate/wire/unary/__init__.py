@@ -7,35 +7,18 @@ the shell does with it what it does with any request: admit, reserve, attempt, s
 from typing import Any, ClassVar, Protocol
 
 from sluicegate.errors import BadRequest, DecodeError
-from sluicegate.messages import StreamError, Usage
+from sluicegate.messages import Endpoint, StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.request_edges import estimate_input, needed_text, read_members
-from sluicegate.wire.translation import Asked, Notes, PassedAnswer
+from sluicegate.wire.translation import AdmittedRequest, Asked, Notes, PassedAnswer
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 
-class UnaryRequest(Protocol):
-    """One client's request to such an endpoint; also what admission reads of any request."""
+class UnaryRequest(AdmittedRequest, Protocol):
+    """One client's request to such an endpoint. Its limit of output is 0: it has no output tokens."""
 
-    body: bytes
-    model: str
-    stream: bool
-    choices: int
-    include_usage: bool
-    continuous_usage: bool
-    input_estimate: int
-    max_output_tokens: int | None
-    """0 where the answer has no output tokens."""
-    max_output_key: str
-    names_other_models: str | None
-    messages_hash: bytes
-
-    def release(self) -> None:
-        """Let the body go: there will be no other attempt."""
-        ...
-
-    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return how a provider of these formats is asked, or None where it cannot be."""
         ...
 
@@ -57,7 +40,7 @@ class JsonRequest:
 
     SPOKEN_BY: ClassVar[frozenset[str]] = frozenset({"chat", "completions", "responses"})
     """Formats whose providers have the endpoint in the same shape."""
-    ENDPOINT: ClassVar[str]
+    ENDPOINT: ClassVar[Endpoint]
 
     stream = False
     choices = 1
@@ -66,6 +49,8 @@ class JsonRequest:
     max_output_tokens: int | None = 0
     max_output_key = ""
     names_other_models: str | None = None
+    names_kept_state = False
+    service_tier: str | None = None
     messages_hash = b""
 
     def __init__(self, body: bytes, default_model: str | None = None) -> None:
@@ -79,7 +64,7 @@ class JsonRequest:
         self.body = body
         self._all_members = read_members(body)
         self._members = {member.key: member for member in self._all_members}
-        model = self.value("model")
+        model = self.decoded("model")
         self.model = default_model if model is None and default_model else needed_text("model", model)
         self.input_estimate = estimate_input(body, 0)
 
@@ -89,14 +74,14 @@ class JsonRequest:
         self._all_members = []
         self._members = {}
 
-    def raw(self, key: str) -> bytes | None:
+    def value(self, key: str) -> bytes | None:
         """Return a top-level value's bytes; None where it is absent."""
         member = self._members.get(key)
         return None if member is None else self.body[member.start : member.end]
 
-    def value(self, key: str) -> Any:
-        """Return a top-level value decoded; None where it is absent. Raises BadRequest."""
-        raw = self.raw(key)
+    def decoded(self, key: str) -> Any:
+        """Return a top-level value; None where it is absent. Raises BadRequest."""
+        raw = self.value(key)
         if raw is None:
             return None
         try:
@@ -104,7 +89,7 @@ class JsonRequest:
         except DecodeError:
             raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
 
-    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
         return self.ENDPOINT if self.SPOKEN_BY.intersection(speaks) else None
 

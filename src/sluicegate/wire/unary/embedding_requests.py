@@ -8,6 +8,7 @@ are sent in pieces, and joined in order. Source: OpenAI's and Google's API refer
 from typing import Any
 
 from sluicegate.errors import BadRequest
+from sluicegate.messages import Endpoint
 from sluicegate.wire import json_edit
 from sluicegate.wire.gemini_fields import Fields
 from sluicegate.wire.request_edges import estimate_input, number
@@ -29,19 +30,19 @@ class EmbeddingsRequest(JsonRequest):
     def __init__(self, body: bytes) -> None:
         """Read a body. Raises BadRequest."""
         super().__init__(body)
-        encoding = self.value("encoding_format")
+        encoding = self.decoded("encoding_format")
         if encoding not in (None, "float", "base64"):
             raise BadRequest("Invalid 'encoding_format': use float or base64.", param="encoding_format")
         self.encoding: Encoding = "base64" if encoding == "base64" else "float"
-        user = self.value("user")
+        user = self.decoded("user")
         if user is not None and not isinstance(user, str):
             raise BadRequest("Invalid type for 'user': expected a string.", param="user")
-        inputs = _read_inputs(self.value("input"))
-        self.asked = Inputs(inputs, number("dimensions", self.value("dimensions"), 1), user)
+        inputs = _read_inputs(self.decoded("input"))
+        self.asked = Inputs(inputs, number("dimensions", self.decoded("dimensions"), 1), user)
         if not any(isinstance(entry, str) for entry in inputs):
             self.input_estimate = sum(map(len, inputs))  # known, not estimated
 
-    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return OpenAI's shape where the provider has it, else Gemini's."""
         return super().target_of(speaks) or (gemini_embeddings.NAME if "gemini" in speaks else None)
 
@@ -96,6 +97,8 @@ class GeminiEmbeddingsRequest:
     max_output_tokens: int | None = 0
     max_output_key = ""
     names_other_models: str | None = None
+    names_kept_state = False
+    service_tier: str | None = None
     messages_hash = b""
 
     def __init__(self, body: bytes, path_model: str, *, batch: bool) -> None:
@@ -118,12 +121,16 @@ class GeminiEmbeddingsRequest:
             if request.object("content") is None:
                 raise bad_field(request.at("content"), "missing required field")
 
+    def value(self, key: str) -> bytes | None:
+        """Return nothing: no field of this shape is about routing."""
+        return None
+
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""
         self.body = b""
         self._requests = []
 
-    def target_of(self, speaks: tuple[str, ...]) -> str | None:
+    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return Gemini's shape where the provider has it, else OpenAI's."""
         if "gemini" in speaks:
             return gemini_embeddings.NAME

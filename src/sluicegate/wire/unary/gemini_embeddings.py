@@ -3,7 +3,7 @@
 Source: Google's API reference, "Embeddings" (`embedContent`, `batchEmbedContents`).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from sluicegate.wire.openai_usage import count, with_members
 from sluicegate.wire.translation import Notes
 from sluicegate.wire.unary.vectors import Inputs, Vector, Vectors, to_floats, usage_of
 
-NAME = "gemini_embeddings"
+NAME: Literal["gemini_embeddings"] = "gemini_embeddings"
 MAX_INPUTS = 100
 """Of one batch."""
 

@@ -21,7 +21,7 @@ class ModerationRequest(JsonRequest):
     def __init__(self, body: bytes) -> None:
         """Read a body. Raises BadRequest."""
         super().__init__(body, DEFAULT_MODEL)
-        value = self.value("input")
+        value = self.decoded("input")
         if value is None:
             raise BadRequest("Missing required parameter: 'input'.", param="input")
         if isinstance(value, list):

@@ -3,7 +3,7 @@
 Source: OpenAI's API reference, "Embeddings".
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,7 +24,7 @@ from sluicegate.wire.unary.vectors import (
     usage_of,
 )
 
-NAME = "embeddings"
+NAME: Literal["embeddings"] = "embeddings"
 MAX_INPUTS = 2048
 """Of one call."""
 _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)

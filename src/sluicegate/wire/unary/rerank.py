@@ -37,7 +37,7 @@ class RerankRequest(JsonRequest):
         for key in ("query", "documents"):
             if key not in self._members:
                 raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
-        query, documents = self.value("query"), self.value("documents")
+        query, documents = self.decoded("query"), self.decoded("documents")
         if not query or not isinstance(query, str | dict):
             raise BadRequest("Invalid 'query': expected a text.", param="query")
         if not isinstance(documents, list) or not 1 <= len(documents) <= MAX_DOCUMENTS:
@@ -49,7 +49,7 @@ class RerankRequest(JsonRequest):
             if not document or not isinstance(document, str | dict):
                 path = f"documents[{at}]"
                 raise BadRequest(f"Invalid '{path}': expected a text or an object.", param=path)
-        number("top_n", self.value("top_n"), 1)
+        number("top_n", self.decoded("top_n"), 1)
 
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read the answer. Raises DecodeError."""

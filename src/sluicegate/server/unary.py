@@ -1,0 +1,125 @@
+"""Between a client and a provider on endpoints whose answer is no text; does there what `interpreter` does for text.
+
+A request may take several calls, of one attempt: all of them are made at the same deployment, one after the other, and
+what they bring is joined. The client pays for one request.
+"""
+
+from collections.abc import Callable
+
+from sluicegate.errors import SluicegateError, UnsupportedFeature
+from sluicegate.messages import Endpoint, Shape
+from sluicegate.routing.catalog import Deployment, Model, Provider
+from sluicegate.server.routes import Route
+from sluicegate.wire import StreamCodec
+from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassOptions, Policy, Wanted
+from sluicegate.wire.unary import UnaryRequest
+from sluicegate.wire.unary.embedding_requests import EmbeddingsRequest, GeminiEmbeddingsRequest
+from sluicegate.wire.unary.moderation import ModerationRequest
+from sluicegate.wire.unary.rerank import RerankRequest
+
+_READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
+    "embeddings": EmbeddingsRequest,
+    "moderation": ModerationRequest,
+    "rerank": RerankRequest,
+}
+_SERVICES: dict[Endpoint, str] = {"gemini_embeddings": "embeddings"}
+"""How a provider's row names an endpoint, where not alike."""
+
+
+class UnaryInterpreter:
+    """One request of one client, for as many attempts as it takes. See `Interpreter`."""
+
+    array = False
+
+    def __init__(self, route: Route, body: bytes, policy: Policy) -> None:
+        """Read the request.
+
+        Raises:
+            BadRequest: in the client's own terms.
+        """
+        assert route.endpoint is not None
+        self._endpoint = route.endpoint
+        self._policy: Policy = policy
+        self.request: UnaryRequest = (
+            GeminiEmbeddingsRequest(body, route.model or "", batch=route.batch)
+            if route.endpoint == "gemini_embeddings"
+            else _READERS[route.endpoint](body)
+        )
+        self.asked: Asked
+        self.client: Codec = FORMATS[route.format]
+        """In which errors are told."""
+        self.wanted: list[Wanted] = []
+        self.dropped: list[str] = []
+        self.calls: list[bytes] = []
+        """Bodies of the attempt's calls that are still to make."""
+        self._brought: list[bytes] = []
+
+    @property
+    def client_name(self) -> str:
+        """What rows call the client's format."""
+        return self._endpoint
+
+    @property
+    def keepalive(self) -> bytes:
+        """Nothing: there is no stream to keep alive."""
+        return b""
+
+    def release(self) -> None:
+        """Let the request's body go: there will be no other attempt."""
+        self.request.release()
+
+    def take_out(self, field: str) -> None:
+        """Refuse what only text endpoints know."""
+        raise UnsupportedFeature(f"'{field}' is not supported on this endpoint.", param=field)
+
+    def target_format(self, provider: Provider) -> Shape:
+        """Return how the provider is asked; what it does not serve at all, `upstream_body` refuses."""
+        return self.request.target_of(provider.speaks) or self._endpoint
+
+    def upstream_body(
+        self, target: Shape, provider: Provider, model: Model, deployment: Deployment, limit: int | None
+    ) -> bytes:
+        """Return the body of the first call; `calls` has the others.
+
+        Raises:
+            UnsupportedFeature: the provider does not serve the endpoint, or cannot say what was asked.
+        """
+        service = _SERVICES.get(self._endpoint, self._endpoint)
+        served = provider.unary is None or service in provider.unary
+        if not served or self.request.target_of(provider.speaks) is None:
+            raise UnsupportedFeature(
+                f"The model '{self.request.model}' does not serve {service}.", param="model"
+            )
+        notes = Notes(self._policy)
+        first, *self.calls = self.request.upstream_bodies(
+            target, deployment.model, provider.drop_fields, notes
+        )
+        self.dropped = notes.dropped
+        self._brought = []
+        return first
+
+    def keep(self, body: bytes) -> None:
+        """Keep what a call brought, until the last one has."""
+        self._brought.append(body)
+
+    def upstream_lines(
+        self, target: Shape, provider: Provider, body: bytes, client_headers: list[tuple[bytes, bytes]]
+    ) -> bytes:
+        """Return no further header lines."""
+        return b""
+
+    def stream(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamCodec:
+        """Refuse: these endpoints do not stream."""
+        raise AssertionError("this endpoint does not stream")
+
+    def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
+        """Read what the calls brought, this one last. Raises DecodeError."""
+        return self.request.read_answers(target, self.asked, [*self._brought, body])
+
+    def remember(self) -> None:
+        """Keep nothing: there is no next turn."""
+
+    def error(self, error: SluicegateError, request_id: str) -> tuple[int, bytes]:
+        """Return status and body of an error answer in the client's format."""
+        return self.client.encode_error(error, request_id)
