@@ -3,10 +3,9 @@
 Vectors stay as they came until a client's encoding is known: numbers, or base64 of little-endian 32-bit floats.
 """
 
-import array
 import base64
 import binascii
-import sys
+import struct
 from typing import Literal, NamedTuple
 
 from sluicegate.errors import DecodeError
@@ -48,19 +47,14 @@ def to_floats(vector: Vector) -> list[float]:
     if not isinstance(vector, str):
         return vector
     try:
-        floats = array.array("f", base64.b64decode(vector, validate=True))
-    except (binascii.Error, ValueError):
+        packed = base64.b64decode(vector, validate=True)
+        return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+    except (binascii.Error, struct.error):
         raise DecodeError("embeddings", None, "an embedding is not base64 of floats") from None
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return floats.tolist()
 
 
 def to_base64(vector: Vector) -> str:
     """Return a vector as base64."""
     if isinstance(vector, str):
         return vector
-    floats = array.array("f", vector)
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return base64.b64encode(floats.tobytes()).decode()
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
