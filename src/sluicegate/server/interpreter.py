@@ -33,6 +33,7 @@ from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses_envelope import REPEATED
+from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import (
@@ -46,7 +47,6 @@ from sluicegate.wire.translation import (
     Wanted,
 )
 
-_BOM = b"\xef\xbb\xbf"
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
@@ -236,7 +236,7 @@ class Interpreter:
         Raises:
             DecodeError: it is none.
         """
-        streamed = body.removeprefix(_BOM).lstrip().startswith(_STREAM_MARKS)
+        streamed = body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS)
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
         codec = FORMATS[target]

@@ -24,6 +24,7 @@ from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire import StreamCodec
+from sluicegate.wire.sse import BOM
 from sluicegate.wire.upstream_errors import from_response, from_stream_error
 
 HOLD_S = 0.25
@@ -387,9 +388,9 @@ class StreamRelay(Relay):
             self._keep_whole(data)
             return
         data = self._beginning + data
-        start = data.lstrip()[:8]
-        if not start:
-            self._beginning = data[-1:]
+        start = data.removeprefix(BOM).lstrip()[:8]
+        if not start or (len(data) < 3 and BOM.startswith(data)):
+            self._beginning = data if len(data) < 4 else data[-1:]
             return
         self._beginning = b""
         self._sniffed = True
@@ -404,7 +405,7 @@ class StreamRelay(Relay):
             raise DecodeError("http", None, "a page instead of a stream")
         else:
             self._whole = []
-            self._keep_whole(data)
+            self._keep_whole(data.removeprefix(BOM))
 
     def _keep_whole(self, data: bytes) -> None:
         assert self._whole is not None

@@ -12,7 +12,7 @@ from sluicegate.errors import DecodeError
 
 MAX_EVENT_BYTES = 16_777_216
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _NAMED = re.compile(rb"event: ([^\r\n]*+)\ndata: (\{[^\r\n]*+)\n\n")
 _NAMED_FRAME_BYTES = 16
 """What framing adds to an event's name and data."""
@@ -64,12 +64,12 @@ class EventReader:
     def _without_mark(self, data: bytes) -> bytes:
         """Return the stream's first bytes without a byte order mark, or none while that cannot be told."""
         data = self._held + data
-        if len(data) < 3 and _BOM.startswith(data):
+        if len(data) < 3 and BOM.startswith(data):
             self._held = data
             return b""
         self._started = True
         self._held = b""
-        return data.removeprefix(_BOM)
+        return data.removeprefix(BOM)
 
     @property
     def clean(self) -> bool:
