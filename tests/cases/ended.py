@@ -303,6 +303,41 @@ ENDED = [
         data({"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}], "usageMetadata": metadata(3, 2)}),
         finish="length",
     ),
+    # who speaks is told once
+    Case(
+        "B031",
+        "ids and times change",
+        "chat",
+        chunk({"content": "a"}, id="a", created=100)
+        + chunk({"content": "b"}, id="b", created=101)
+        + chunk({"content": "c"}, id=None, created=None, model=None)
+        + data({"choices": [{"index": 0, "delta": {"content": "d"}, "finish_reason": "stop"}]})
+        + data({"id": "z", "choices": [], "usage": usage(3, 2)})
+        + DONE,
+        text="abcd",
+    ),
+    Case(
+        "B031",
+        "no ids",
+        "gemini",
+        data({"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "a"}]}}]})
+        + data(
+            generated(
+                {"text": "b"}, finish="STOP", usageMetadata=metadata(), responseId="other", modelVersion=None
+            )
+        ),
+        text="ab",
+    ),
+    Case(
+        "B031",
+        "ids change",
+        "completions",
+        piece("a", id="a", created=100)
+        + piece("b", "stop", id="b", created=101)
+        + data({"choices": [], "usage": usage(3, 2)})
+        + DONE,
+        text="ab",
+    ),
     # a reason is a state
     Case(
         "B080",

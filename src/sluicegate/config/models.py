@@ -300,6 +300,7 @@ class Models:
             continuous_usage=row.capabilities.continuous_usage,
             drop_fields=row.capabilities.drop_fields,
             betas_deny=row.capabilities.betas_deny,
+            cache_ttl=row.capabilities.cache_ttl,
             switches=switches(row.stream),
             clocks=clocks(self.sections.stream, row.stream) if row.stream.model_fields_set else None,
         )

@@ -614,6 +614,8 @@ class ProviderCapabilities(Abilities):
     """Values of `anthropic-beta` that are not passed on."""
     drop_fields: tuple[Word, ...] = ()
     """Top-level request fields that are not passed on."""
+    cache_ttl: Flag = True
+    """Messages: whether it takes a `ttl` on `cache_control`; if not, marks are passed on without."""
 
 
 class ProviderRow(Section):

@@ -154,6 +154,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     drop_fields: tuple[str, ...] = ()
     """Top-level request fields it must not see."""
     betas_deny: tuple[str, ...] = ()
+    cache_ttl: bool = True
+    """Whether marks of the prompt cache may say how long they hold."""
     switches: StreamSwitches = StreamSwitches()
     clocks: StreamClocks | None = None
     """The provider's own clocks over the server's; None: the server's."""

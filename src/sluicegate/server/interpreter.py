@@ -30,6 +30,7 @@ from sluicegate.messages import (
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import Bill, StreamCodec, json_edit
+from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses_envelope import REPEATED
@@ -167,12 +168,13 @@ class Interpreter:
         """
         if target == self.client.name:
             self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
-            return self.request.upstream_body(
+            body = self.request.upstream_body(
                 deployment.model,
                 ask_usage=self.request.stream and provider.stream_options,
                 drop=provider.drop_fields,
                 max_output_tokens=limit,
             )
+            return body if provider.cache_ttl or target != "messages" else self._without_lifetimes(body)
         if self._decoded is None:
             notes = Notes(self._policy)
             request = self.client.decode_request(self._body, notes, self._path_model)
@@ -202,7 +204,15 @@ class Interpreter:
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
         self.wanted = notes.wanted
-        return json_edit.changed(body, {}, unwanted) if unwanted else body
+        if unwanted:
+            body = json_edit.changed(body, {}, unwanted)
+        return body if provider.cache_ttl or target != "messages" else self._without_lifetimes(body)
+
+    def _without_lifetimes(self, body: bytes) -> bytes:
+        shorter = without_lifetimes(body)
+        if shorter != body:
+            self.dropped = [*self.dropped, "cache_control.ttl;provider"]
+        return shorter
 
     def upstream_lines(
         self, target: Shape, provider: Provider, body: bytes, client_headers: list[tuple[bytes, bytes]]

@@ -132,12 +132,13 @@ class _RequestReader:
         for key, value in json_edit.decode_top(raw, "chat").items():
             if key in Body.__struct_fields__ and key not in _DROPPED:
                 continue
-            if bytes(value) in _SAID_NOTHING or key == "stream_options":
+            said = bytes(value)
+            if said == b"null" or key == "stream_options":
                 continue
-            if key in _DROPPED:
+            if key not in _DROPPED:
+                self._notes.warn(key, "unknown field")  # also where it is false: some switch off what is on
+            elif said not in _SAID_NOTHING:
                 self._notes.drop(key)
-            else:
-                self._notes.warn(key, "unknown field")
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 

@@ -112,12 +112,13 @@ class _RequestReader:
             if wanted not in (_LOGPROBS, _STATE_IN_ANSWERS):
                 notes.drop(f"include.{wanted}")
         for key, value in json_edit.decode_top(raw, "responses").items():
-            if key in body.Body.__struct_fields__ or key in _STATE or bytes(value) in _SAID_NOTHING:
+            said = bytes(value)
+            if key in body.Body.__struct_fields__ or key in _STATE or said == b"null":
                 continue
-            if key in _DROPPED:
+            if key not in _DROPPED:
+                notes.warn(key, "unknown field")  # also where it is false: some switch off what is on
+            elif said not in _SAID_NOTHING:
                 notes.drop(key)
-            else:
-                notes.warn(key, "unknown field")
 
     # ---- reasoning and the answer's shape -------------------------------------------------------------------------
 
