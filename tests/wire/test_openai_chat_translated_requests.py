@@ -291,7 +291,11 @@ def test_what_is_no_request_is_refused(raw: bytes) -> None:
 
 def test_b057_b032_unknown_fields_are_named() -> None:
     _, notes = read("chat", body(enable_thinking=False, top_a=1, prediction={"type": "content"}, x=None))
-    assert notes.dropped == ["top_a;unknown field", "prediction;not supported"]
+    assert notes.dropped == [
+        "enable_thinking;unknown field",
+        "top_a;unknown field",
+        "prediction;not supported",
+    ]
     with pytest.raises(UnsupportedFeature):
         read("chat", body(top_a=1), "strict")
 
