@@ -1,8 +1,8 @@
 """`make transcripts`: write the expected files anew; the diff is the review."""
 
-from tests.transcripts.cases import load
+from tests.transcripts import cases, crossings
 
-for case in load():
+for case in (*cases.load(), *crossings.load()):
     for name, content in case.expected().items():
         path = case.folder / name
         if not path.exists() or path.read_bytes() != content:

@@ -1,6 +1,7 @@
 """Golden transcripts: what a provider sent, byte for byte, and what the client of each format must get of it.
 
-Each folder `<format>/<case>/` holds `meta.toml` (where it is from; `end` says how the client's stream must end),
+Those of a chat provider; `crossings` has the other formats. Each folder `chat/<case>/` holds `meta.toml` (where it is
+from; `end` says how the client's stream must end),
 `request.json`, `stream.sse` and, written by `python -m tests.transcripts`, `to_<format>.sse` and `usage.json`.
 """
 
@@ -78,7 +79,7 @@ class Case:
 def load() -> list[Case]:
     """Read all cases."""
     found: list[Case] = []
-    for path in sorted(FOLDER.glob("*/*/meta.toml")):
+    for path in sorted(FOLDER.glob("chat/*/meta.toml")):
         meta = tomllib.loads(path.read_text())
         folder = path.parent
         found.append(

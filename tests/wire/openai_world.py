@@ -142,16 +142,18 @@ def run(
                 codec.flush()
                 if place == release_after:
                     codec.release()
-            out += codec.out
-            codec.out.clear()
+            if codec.content:
+                out += codec.out
+                codec.out.clear()
             if codec.ended or codec.error is not None:
                 break
         if not codec.ended and codec.error is None:
             codec.finish()
     except DecodeError as garbled:
         error = garbled
-    out += codec.out
     failure = None
+    if codec.content or (codec.error is None and error is None):
+        out += codec.out  # else start-up events go with the attempt
     if codec.error is not None:
         failure = codec.error.message
         out.append(codec.failure(from_stream_error(codec.error)))
