@@ -470,14 +470,14 @@ class Media(Section):
 
 
 class ResponsesStore(Section):
-    """Whether the gate keeps responses, so that clients can refer to them."""
+    """Whether the gate keeps responses itself where their provider does not, so that clients can go on from them."""
 
     enabled: Flag = False
-    """Whether responses are kept."""
+    """Whether responses, and what they answer, are kept in the store. Off, who goes on from one is refused."""
     ttl: Duration = 86_400.0
-    """How long one is kept."""
+    """How long a response is kept, from when its conversation last went on."""
     max_bytes: Annotated[Whole, Field(ge=0, le=2**50)] = 1_073_741_824
-    """All that are kept, bytes."""
+    """Bytes of all that are kept; those that expire first make room."""
 
 
 # --- Providers, models, accounts, keys ---

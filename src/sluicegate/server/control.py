@@ -18,11 +18,12 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import DecodeError, StoreUnavailable
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.store import KeptResponse
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Bounds what the supervisor sends: settings, or all keys."""
-MAX_WORKER_FRAME_BYTES = 8 * 1024 * 1024
-"""Bounds what a worker sends; its counters are the largest."""
+MAX_WORKER_FRAME_BYTES = 64 * 1024 * 1024
+"""Bounds what a worker sends; an answer to be kept, with its input, is the largest."""
 
 BEAT_S = 1.0
 SILENCE_S = 5.0
@@ -97,6 +98,14 @@ class Leased(msgspec.Struct, tag="leased", frozen=True):
     """Whatever is not needed goes back at once, until a lease says otherwise."""
 
 
+class ResponseAnswer(msgspec.Struct, tag="response", frozen=True):
+    """The answer to a question about answers that are kept: whether it was done, and what was found."""
+
+    question: int
+    done: bool
+    found: list[KeptResponse] = []
+
+
 class Recall(msgspec.Struct, tag="recall", frozen=True):
     """Give back what is idle of this account, answer with GivenBack, and keep nothing idle from now on."""
 
@@ -138,7 +147,16 @@ Order = Configure | CountersAsked | Adopt | Release | Drain
 """What the worker process itself carries out; the link and its Credit see to the rest."""
 
 FromSupervisor = (
-    Boot | KeysChanged | KeyAnswer | Leased | Recall | SupervisorBeat | DeploymentHealth | ClaimAnswer | Order
+    Boot
+    | KeysChanged
+    | KeyAnswer
+    | ResponseAnswer
+    | Leased
+    | Recall
+    | SupervisorBeat
+    | DeploymentHealth
+    | Order
+    | ClaimAnswer
 )
 
 
@@ -181,6 +199,30 @@ class GivenBack(msgspec.Struct, tag="given_back", frozen=True):
     question: int = 0
 
 
+class ResponseAsked(msgspec.Struct, tag="response_asked", frozen=True):
+    """What is kept of an account under an id, with the conversation before it where `whole`?"""
+
+    question: int
+    account_id: str
+    id: str
+    whole: bool
+
+
+class ResponseKept(msgspec.Struct, tag="response_kept", frozen=True):
+    """Keep an answer."""
+
+    question: int
+    response: KeptResponse
+
+
+class ResponseDropped(msgspec.Struct, tag="response_dropped", frozen=True):
+    """Delete an answer."""
+
+    question: int
+    account_id: str
+    id: str
+
+
 class JournalGrew(msgspec.Struct, tag="wake", frozen=True):
     """There are new records in the worker's journal."""
 
@@ -206,6 +248,9 @@ FromWorker = (
     | DeploymentHealth
     | ClaimAsked
     | ClaimEnded
+    | ResponseAsked
+    | ResponseKept
+    | ResponseDropped
     | Counters
 )
 
@@ -360,6 +405,7 @@ class SupervisorLink:
             _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost
         )
         self._questions = 0
+        self._asked: dict[int, asyncio.Future[ResponseAnswer]] = {}
         self._lookups: dict[bytes, asyncio.Future[KeyRecord | None]] = {}
         self._asked_hashes: dict[int, bytes] = {}
         self._misses: dict[bytes, float] = {}
@@ -463,6 +509,25 @@ class SupervisorLink:
         finally:
             self._claims.pop(question, None)
 
+    async def ask_keeper(self, question: ResponseAsked | ResponseKept | ResponseDropped) -> ResponseAnswer:
+        """Ask about answers that are kept.
+
+        Raises:
+            StoreUnavailable: no answer within a second.
+        """
+        if not self._channel.is_open:
+            raise StoreUnavailable("the supervisor is gone")
+        answer: asyncio.Future[ResponseAnswer] = self._loop.create_future()
+        self._asked[question.question] = answer
+        self.send(question)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
+        except TimeoutError:
+            raise StoreUnavailable("kept answers could not be reached in time") from None
+        finally:
+            self._asked.pop(question.question, None)
+
     def close(self) -> None:
         """Close the connection after what was sent has left."""
         self._channel.close()
@@ -507,6 +572,10 @@ class SupervisorLink:
                 waiting = self._claims.pop(message.question, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
+            case ResponseAnswer():
+                kept_waiting = self._asked.get(message.question)
+                if kept_waiting is not None and not kept_waiting.done():
+                    kept_waiting.set_result(message)
             case KeysChanged():
                 self._keys_changed(message)
             case DeploymentHealth():
@@ -556,6 +625,10 @@ class SupervisorLink:
             if not lookup.done():
                 lookup.set_exception(gone)
                 lookup.exception()  # retrieved here, as those who asked may have left
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(gone)
+                answer.exception()
         self._lookups.clear()
         self._asked_hashes.clear()
         for waiting in self._claims.values():

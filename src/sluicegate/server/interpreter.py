@@ -184,6 +184,8 @@ class Interpreter:
                 request.messages = restore(request.messages, self._thoughts, self._account_id, now)
             self._decoded = (request, notes.dropped)
         request, dropped = self._decoded
+        if self.asked.kept:
+            dropped = [entry for entry in dropped if not entry.startswith("store;")]
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         notes.fetches = self._fetches

@@ -12,6 +12,7 @@ import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import BadRequest, StateUnknown, UpstreamError, UpstreamGarbled, UpstreamStatus
+from sluicegate.server import own_responses
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.proxy import Bench
 from sluicegate.server.relay import PlainRelay
@@ -19,7 +20,7 @@ from sluicegate.server.routes import Route
 from sluicegate.server.token_counts import NoNotes
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import sealed
-from sluicegate.wire.sealed_id import Kept
+from sluicegate.wire.sealed_id import Kept, is_sealed
 
 _PASSED = frozenset({"after", "before", "limit", "order", "include", "include[]"})
 """What a query may say to a provider."""
@@ -35,10 +36,31 @@ async def answer_kept(bench: Bench, exchange: Exchange, key: KeyRecord, route: R
     """
     kept = bench.plan.seal.open(key.account_id, route.id)
     if kept is None:
-        raise unknown_response(route.id)
+        if not bench.plan.settings.responses_store.enabled or is_sealed(route.id):
+            raise unknown_response(route.id)
+        return await _own(bench, exchange, key, route)
     query = _query(bench, key, exchange.query)
     body = await ask_keeper(bench, exchange, kept, exchange.method, route.part, query)
     return _told(bench, key, kept, route, body)
+
+
+async def _own(bench: Bench, exchange: Exchange, key: KeyRecord, route: Route) -> bytes:
+    """Return what is asked of an answer that we keep ourselves."""
+    link = bench.till.link
+    if exchange.method == "DELETE":
+        if not await own_responses.drop(link, key.account_id, route.id):
+            raise unknown_response(route.id)
+        return b'{"id":%b,"object":"response","deleted":true}' % json_edit.dumps(route.id)
+    listed = route.part == "input_items"
+    turns = await own_responses.find(link, key.account_id, route.id, whole=listed)
+    if not turns:
+        raise unknown_response(route.id)
+    if route.part == "cancel":
+        raise BadRequest("Only an answer that is made in the background can be cancelled.", param="id")
+    if listed:
+        return own_responses.page(turns, exchange.query)
+    _query(bench, key, exchange.query)
+    return turns[-1].response
 
 
 def unknown_response(id: str) -> StateUnknown:

@@ -37,14 +37,15 @@ from sluicegate.messages import Shape, Usage, UsageSource
 from sluicegate.routing.catalog import Deployment, Model, Price, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
-from sluicegate.server import continuous, telemetry
+from sluicegate.server import continuous, own_responses, telemetry
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments, Standing
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
-from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back
+from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back, unknown
 from sluicegate.server.media_fetch import MediaFetcher
+from sluicegate.server.own_responses import Keeping
 from sluicegate.server.refusals import answer_headers, error_lines
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.settings import WorkerSettings
@@ -58,7 +59,8 @@ from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.conversation import conversation_key
 from sluicegate.wire.cost import bill
-from sluicegate.wire.sealed_id import IdSeal
+from sluicegate.wire.openai_responses_request import ResponsesRequest
+from sluicegate.wire.sealed_id import IdSeal, is_sealed
 from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
 
@@ -93,11 +95,13 @@ _REQUEST_SLOTS = (
     "_first_content",
     "_interpreter",
     "_key",
+    "_keeping",
     "_limit",
     "_loop",
     "_meter",
     "_model",
     "_order",
+    "_own_input",
     "_plan",
     "_previous_id",
     "_relay",
@@ -230,6 +234,9 @@ class ServedRequest:
         self._stopping: SluicegateError | None = None
         self._previous_id: str | None = None
         """Of the answer that the client goes on from, as it spelled it."""
+        self._own_input: bytes | None = None
+        """What the client adds to a conversation that we keep, where it goes on from one."""
+        self._keeping: Keeping | None = None
         self._switches: Switches | None = None
         self._served: tuple[Served, ...] = ()
         """What may serve it, where it overrides something; else its model alone."""
@@ -254,7 +261,7 @@ class ServedRequest:
                 self._interpreter.take_out(MODELS)
                 self._request = request = self._interpreter.request
         if request.names_kept_state:
-            self._turn_back()
+            await self._turn_back()
             request = self._request
         if request.stream:
             asked = self._exchange.header(continuous.HEADER)
@@ -277,11 +284,17 @@ class ServedRequest:
             self._bench.deadlines.discard(self)
             limits.release(self._loop.time(), admitted, self._estimate, used)
 
-    def _turn_back(self) -> None:
-        """Put in place of our ids those of the provider that keeps what they stand for; only it is asked then."""
-        interpreter, request, model = self._interpreter, self._request, self._model
+    async def _turn_back(self) -> None:
+        """Put in place of our ids what they stand for: what we keep ourselves, or the ids of the provider that does.
+
+        Only that provider is asked then.
+        """
+        interpreter, model = self._interpreter, self._model
         assert isinstance(interpreter, Interpreter), "others name nothing that is kept"
-        self._previous_id = getattr(request, "previous_response_id", None)
+        self._previous_id = getattr(self._request, "previous_response_id", None)
+        if isinstance(self._request, ResponsesRequest) and self._plan.settings.responses_store.enabled:
+            await self._say_what_we_keep()
+        request = self._request
         served = self._served or (Served(request.model, model, model.deployments),)
         providers = self._plan.settings.catalogue.providers
         body, keeper = turn_back(
@@ -297,6 +310,24 @@ class ServedRequest:
         background: bool = getattr(request, "background", False)
         if keeper is not None or background:
             self._served = able(served, providers, keeper, background=background)
+
+    async def _say_what_we_keep(self) -> None:
+        """Put in place what we keep ourselves: items that are referred to, and the conversation that goes on."""
+        link, account_id, interpreter = self._bench.till.link, self._key.account_id, self._interpreter
+        assert isinstance(interpreter, Interpreter), "only its request is one of these"
+        body = given = self._request.body
+        if b"item_reference" in body:
+            body = await own_responses.with_own_items(link, account_id, body)
+        id = self._previous_id
+        if id is not None and not is_sealed(id):
+            turns = await own_responses.find(link, account_id, id, whole=True)
+            if not turns:
+                raise unknown("previous_response_id", id)
+            self._own_input = own_responses.input_of(body)
+            body = own_responses.continued(body, turns)
+        if body is not given:
+            interpreter.replace_body(body)
+            self._request = interpreter.request
 
     async def _reserve(self, model: Model) -> None:
         request = self._request
@@ -495,9 +526,8 @@ class ServedRequest:
         row.upstream_id = None
         self._meter.restart()
         interpreter.asked = asked = self._asked()
-        if format == interpreter.client_name and format in KEEPING:
-            asked.close_id = closing(self._plan.seal, request, format, self._key.account_id, provider.name)
-            asked.previous_id = self._previous_id
+        if interpreter.client_name in KEEPING:
+            self._prepare_keeping(asked, format, provider)
         try:
             body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
             if interpreter.wanted:
@@ -537,6 +567,23 @@ class ServedRequest:
             row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
             row.upstream_id = self._codec.upstream_id
         return ending, relay.error
+
+    def _prepare_keeping(self, asked: Asked, format: Shape, provider: Provider) -> None:
+        """Say whether the answer is kept: by the provider where it speaks the client's format, else by us."""
+        request, account_id = self._request, self._key.account_id
+        client = self._interpreter.client_name
+        self._keeping = None
+        asked.previous_id = self._previous_id
+        if format == client:
+            asked.close_id = closing(self._plan.seal, request, client, account_id, provider.name)
+        elif isinstance(request, ResponsesRequest) and request.store:
+            asked.kept = self._plan.settings.responses_store.enabled
+            if asked.kept:
+                previous = None if self._own_input is None else self._previous_id
+                items = self._own_input or own_responses.input_of(request.body)
+                self._keeping = Keeping(
+                    self._bench.till.link, account_id, "resp_" + asked.id, previous, items
+                )
 
     async def _make_other_calls(
         self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks
@@ -811,7 +858,10 @@ class ServedRequest:
             self._interpreter.remember()
             await self._settle_as("ok", None, usage, source)
             self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", "ok")
-            self._send_farewell()
+            farewell = self._farewell()
+            if self._keeping is not None:
+                await self._keeping.keep(farewell, stream=self._request.stream)
+            self._send_farewell(farewell)
             return (usage.input_tokens or 0) + (usage.output_tokens or 0)
         if ending in ("complete", "gone"):
             whole = self._request.stream or ending == "complete"
@@ -860,24 +910,32 @@ class ServedRequest:
         self._bench.tally.settled(row)
         return row
 
-    def _send_farewell(self) -> None:
-        switches, row, exchange = self._switches, self._row, self._exchange
+    def _farewell(self) -> bytes:
+        """Return what completes the answer: all of a plain one, the rest of a stream."""
+        switches, row = self._switches, self._row
         assert switches is not None
         told = bill(row.usage, row.cost_nano_usd, switches.cost, switches.cost_extension_key)
         if not self._request.stream:
-            lines = JSON + self._told()
-            if switches.cost_header:
-                lines += b"%b: %d\r\n" % (switches.cost_header.encode(), row.cost_nano_usd)
             assert self._answer is not None
-            exchange.respond(200, lines, self._answer.encode(told))
-            return
+            return self._answer.encode(told)
         codec = self._codec
         assert codec is not None
         last = b"".join(codec.out) + codec.farewell(told if self._shows_usage() else None)
         codec.out.clear()
+        return last
+
+    def _send_farewell(self, farewell: bytes) -> None:
+        switches, exchange = self._switches, self._exchange
+        assert switches is not None
+        if not self._request.stream:
+            lines = JSON + self._told()
+            if switches.cost_header:
+                lines += b"%b: %d\r\n" % (switches.cost_header.encode(), self._row.cost_nano_usd)
+            exchange.respond(200, lines, farewell)
+            return
         if not exchange.answered:
             exchange.start(200, self.head_lines())
-        exchange.end(last)
+        exchange.end(farewell)
 
     def _tell_failure(self, error: SluicegateError) -> None:
         """Tell the client: an error answer while the status is open, else the format's error event and no marker."""

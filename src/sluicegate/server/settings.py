@@ -67,6 +67,14 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts, with or without a port, that may be private ones and need no TLS."""
 
 
+class ResponsesStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the gate keeps answers for Responses clients, where their provider does not; seconds and bytes."""
+
+    enabled: bool = False
+    ttl_s: float = 86_400.0
+    max_bytes: int = 1_073_741_824
+
+
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where settlements are written first, and how safely."""
 
@@ -87,6 +95,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health: HealthRules = HealthRules()
     journal: JournalSettings
     media: MediaSettings = MediaSettings()
+    responses_store: ResponsesStoreSettings = ResponsesStoreSettings()
     translation: TranslationPolicy
     catalogue: Catalogue
     key_secret: bytes

@@ -37,6 +37,9 @@ from sluicegate.server.control import (
     KeyAnswer,
     KeyAsked,
     LeaseAsked,
+    ResponseAsked,
+    ResponseDropped,
+    ResponseKept,
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
@@ -44,6 +47,7 @@ from sluicegate.server.health_board import HealthBoard
 from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
 from sluicegate.server.operations import Operations
+from sluicegate.server.response_keeper import ResponseKeeper
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.store_lock import StoreLock
 from sluicegate.server.telemetry import (
@@ -230,6 +234,8 @@ class Supervisor:
         self._stop_orders: asyncio.Queue[float] = asyncio.Queue()
         self._stopping = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._responses = ResponseKeeper(store, self._slots.send, self._begin)
+        self._responses.settings = settings.worker.responses_store
         self._fault: BaseException | None = None
 
     # Life
@@ -240,6 +246,7 @@ class Supervisor:
             self._begin(self._drain.run())
             self._begin(self._probe())
             self._begin(self._claims.run())
+            self._begin(self._responses.run())
             await self._control.open()
             await self._admin.start()
             starting = asyncio.create_task(self._slots.start())
@@ -335,6 +342,8 @@ class Supervisor:
                 self._bank.given_back(worker.number, message)
             case JournalGrew():
                 self._drain.wake()
+            case ResponseAsked() | ResponseKept() | ResponseDropped():
+                self._responses.asked(worker.number, message)
             case DeploymentHealth():
                 self._health.put(message)
                 for number in self._slots.live:
@@ -429,6 +438,7 @@ class Supervisor:
             raise
         kept = what_needs_restart(self._settings, new)
         self._settings = with_new_worker_settings(self._settings, new)
+        self._responses.settings = self._settings.worker.responses_store
         self._slots.send_all(Configure(self._settings.worker))
         log(CONFIG_RELOADED, needs_restart=",".join(kept) or None)
         return {"needs_restart": kept}

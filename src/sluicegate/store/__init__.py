@@ -62,6 +62,24 @@ class ConfiguredKey(msgspec.Struct, frozen=True, kw_only=True):
     """Credited once to the key's account, where the key has one of its own."""
 
 
+class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that a Responses client may go on from."""
+
+    id: str
+    account_id: str
+    previous: str | None
+    """Of the answer that it went on from."""
+    input: bytes
+    """What its request added to the conversation: items, a JSON array."""
+    response: bytes
+    """As the client was told it: a JSON object."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.input) + len(self.response)
+
+
 class CommitResult(msgspec.Struct, kw_only=True):
     """What one batch of a journal changed; nothing of what was committed before is in it."""
 
@@ -329,6 +347,26 @@ class Store(Protocol):
 
     async def prune_claims(self, at: float) -> None:
         """Forget claims whose time is over, and the oldest of too many."""
+        ...
+
+    # Kept answers
+
+    async def keep_response(self, kept: KeptResponse, now: float, expires_at: float, max_bytes: int) -> bool:
+        """Keep an answer; those that expire first make room for it. False: it is too large by itself."""
+        ...
+
+    async def find_responses(
+        self, account_id: str, id: str, now: float, *, whole: bool
+    ) -> list[KeptResponse]:
+        """Return an answer of an account, the conversation before it first where `whole`; empty: not all is there."""
+        ...
+
+    async def drop_response(self, account_id: str, id: str) -> bool:
+        """Delete an answer; False where the account has none of this id."""
+        ...
+
+    async def expire_responses(self, now: float) -> None:
+        """Delete answers that have lived long enough."""
         ...
 
     # Looking

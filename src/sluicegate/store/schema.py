@@ -136,6 +136,20 @@ CLAIMS = Table(
 )
 """Idempotency keys: `billing.claims`. `name` and `asked` are keyed hashes."""
 
+RESPONSES = Table(
+    "responses",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("account_id", Text, nullable=False),
+    Column("previous", Text),
+    Column("input", LargeBinary, nullable=False),
+    Column("response", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+)
+"""Answers that Responses clients may go on from. `input` is what one request added; `previous` the row before it."""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE accounts (id TEXT PRIMARY KEY, unlimited BOOLEAN NOT NULL, created_at {double} NOT NULL)",
@@ -179,6 +193,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (key_id, name))""",
         "CREATE INDEX claims_by_time ON claims (at)",
         "CREATE INDEX claims_by_request ON claims (request_id)",
+    ),
+    (
+        """CREATE TABLE responses (
+            id TEXT PRIMARY KEY, account_id TEXT NOT NULL, previous TEXT, input {bytes} NOT NULL,
+            response {bytes} NOT NULL, size BIGINT NOT NULL, created_at {double} NOT NULL,
+            expires_at {double} NOT NULL)""",
+        "CREATE INDEX responses_by_expiry ON responses (expires_at, created_at, size)",
     ),
 )
 """Each in a transaction of its own. The words in braces are the dialect's (`sqlite.WORDS`)."""

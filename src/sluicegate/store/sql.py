@@ -28,12 +28,14 @@ from sluicegate.store import (
     ConfiguredAccount,
     ConfiguredKey,
     Deposit,
+    KeptResponse,
     LedgerLine,
     LedgerReport,
     Statement,
     UsageQuery,
     claims,
     key_rows,
+    response_rows,
 )
 from sluicegate.store.booking import (
     SELECT_ACCOUNTS,
@@ -307,6 +309,25 @@ class SqlStore(ABC):
 
     async def prune_claims(self, at: float) -> None:
         await self._write(lambda connection: connection.run_sync(claims.prune_claims, at))
+
+    # Kept answers
+
+    async def keep_response(self, kept: KeptResponse, now: float, expires_at: float, max_bytes: int) -> bool:
+        return await self._write(
+            lambda connection: response_rows.keep(connection, kept, now, expires_at, max_bytes)
+        )
+
+    async def find_responses(
+        self, account_id: str, id: str, now: float, *, whole: bool
+    ) -> list[KeptResponse]:
+        async with self._reading() as connection:
+            return await response_rows.find(connection, account_id, id, now, whole=whole)
+
+    async def drop_response(self, account_id: str, id: str) -> bool:
+        return await self._write(lambda connection: response_rows.drop(connection, account_id, id))
+
+    async def expire_responses(self, now: float) -> None:
+        await self._write(lambda connection: response_rows.expire(connection, now))
 
     # Looking
 

@@ -156,6 +156,12 @@ def is_reference(data: bytes, place: Place) -> bool:
     return members.get("type") in (b'"item_reference"', b"null", None) and members.keys() <= {"id", "type"}
 
 
+def reference_at(data: bytes, place: Place) -> tuple[int, int]:
+    """Return the offsets of the item whose id stands at a place."""
+    start = data.rindex(b"{", 0, place.start)
+    return start, json_edit.value_end(data, start)
+
+
 def sealed(data: bytes, format: Format, close: Callable[[str], str]) -> bytes:
     """Return an answer, or a part of one, in which every id that it names is ours.
 

@@ -32,16 +32,29 @@ REPEATED = {
 class Envelope:
     """One response without its output."""
 
-    __slots__ = ("_head", "_raw", "id")
+    __slots__ = ("_head", "_raw", "_state", "id")
 
     def __init__(
-        self, id: str, created: int, model: str, raw: Mapping[str, msgspec.Raw] | None = None
+        self,
+        id: str,
+        created: int,
+        model: str,
+        raw: Mapping[str, msgspec.Raw] | None = None,
+        *,
+        previous_id: str | None = None,
+        kept: bool = False,
     ) -> None:
         """Begin a response.
 
         Args:
             raw: the request's top-level members.
+            previous_id: of the answer that it goes on from.
+            kept: it can be asked for by its id.
         """
+        self._state = b'"previous_response_id":%b,"store":%b' % (
+            msgspec.json.encode(previous_id),
+            b"true" if kept else b"false",
+        )
         self.id = id
         self._head = b'{"id":%b,"object":"response","created_at":%d,"model":%b' % (
             msgspec.json.encode(id),
@@ -53,7 +66,14 @@ class Envelope:
     @staticmethod
     def of(asked: Asked) -> "Envelope":
         """Return the envelope of the answer to a request."""
-        return Envelope("resp_" + asked.id, asked.created, asked.model, asked.raw)
+        return Envelope(
+            "resp_" + asked.id,
+            asked.created,
+            asked.model,
+            asked.raw,
+            previous_id=asked.previous_id,
+            kept=asked.kept,
+        )
 
     def write(
         self,
@@ -73,10 +93,16 @@ class Envelope:
         """
         details = b"null" if incomplete is None else b'{"reason":"%b"}' % incomplete.encode()
         tier = b"" if service_tier is None else b',"service_tier":%b' % msgspec.json.encode(service_tier)
-        return (
-            b'%b,"status":"%b","error":%b,"incomplete_details":%b,"output":%b,%b,"previous_response_id":null,'
-            b'"store":false%b,"usage":%b}'
-            % (self._head, status.encode(), error, details, output, self._repeated(), tier, usage)
+        return b'%b,"status":"%b","error":%b,"incomplete_details":%b,"output":%b,%b,%b%b,"usage":%b}' % (
+            self._head,
+            status.encode(),
+            error,
+            details,
+            output,
+            self._repeated(),
+            self._state,
+            tier,
+            usage,
         )
 
     def _repeated(self) -> bytes:

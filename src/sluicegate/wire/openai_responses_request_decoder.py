@@ -19,6 +19,9 @@ from sluicegate.wire.typed_body import decode_typed
 
 _STATE = frozenset({"previous_response_id", "conversation", "prompt"})
 """What a provider keeps, and the answer depends on."""
+_NOT_KEPT = {
+    "previous_response_id": "its provider keeps no answers, and neither does this gateway, whose responses_store is off"
+}
 _DROPPED = frozenset({"prompt_cache_options", "prompt_cache_retention", "background_options"})
 """What only affects cost, speed or bookkeeping of one vendor."""
 _SAID_NOTHING = (b"null", b"false", b"{}", b"[]")
@@ -92,7 +95,7 @@ class _RequestReader:
         top = json_edit.decode_top(raw, "responses")
         for key in _STATE & top.keys():
             if bytes(top[key]) not in _SAID_NOTHING:
-                self._notes.reject(key, "it stands for what another provider keeps")
+                self._notes.reject(key, _NOT_KEPT.get(key, "it stands for what another provider keeps"))
         if self._top.background:
             self._notes.reject("background", "answers are not made while nobody waits for them")
 

@@ -1,0 +1,78 @@
+"""The supervisor's side of kept answers: it alone writes the store, and workers ask it (`server.own_responses`).
+
+A worker is told that an answer is kept once it is committed, so that whoever learns of its id finds it, through any
+worker and after a restart.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sluicegate.errors import StoreUnavailable
+from sluicegate.server.control import ResponseAnswer, ResponseAsked, ResponseDropped, ResponseKept
+from sluicegate.server.settings import ResponsesStoreSettings
+from sluicegate.store import Store
+
+SWEEP_S = 60.0
+
+Question = ResponseAsked | ResponseKept | ResponseDropped
+
+
+class ResponseKeeper:
+    """Answers workers' questions out of the store, each in a task of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        answer: Callable[[int, ResponseAnswer], None],
+        begin: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """Keep nothing yet.
+
+        Args:
+            answer: tells a worker process something.
+            begin: runs a task beside.
+        """
+        self._store = store
+        self._answer = answer
+        self._begin = begin
+        self.settings = ResponsesStoreSettings()
+
+    async def run(self) -> None:
+        """Delete what has lived long enough, until cancelled; also what was kept before keeping was turned off."""
+        while True:
+            with contextlib.suppress(StoreUnavailable):  # it is asked again
+                await self._store.expire_responses(time.time())
+            await asyncio.sleep(SWEEP_S)
+
+    def asked(self, worker: int, question: Question) -> None:
+        """Answer a worker's question, soon."""
+        self._begin(self._tell(worker, question))
+
+    async def _tell(self, worker: int, question: Question) -> None:
+        try:
+            answer = await self._perform(question)
+        except StoreUnavailable:
+            return  # unanswered, it ends as unavailable
+        self._answer(worker, answer)
+
+    async def _perform(self, question: Question) -> ResponseAnswer:
+        now, number = time.time(), question.question
+        match question:
+            case ResponseAsked():
+                found = await self._store.find_responses(
+                    question.account_id, question.id, now, whole=question.whole
+                )
+                return ResponseAnswer(number, bool(found), found)
+            case ResponseKept():
+                settings = self.settings
+                kept = settings.enabled and await self._store.keep_response(
+                    question.response, now, now + settings.ttl_s, settings.max_bytes
+                )
+                return ResponseAnswer(number, kept)
+            case ResponseDropped():
+                return ResponseAnswer(
+                    number, await self._store.drop_response(question.account_id, question.id)
+                )
