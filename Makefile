@@ -46,8 +46,8 @@ bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/res
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
 	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
 
-soak: $(INSTALLED)  ## kill -9 under load, a hundred times, then the audit; ARGS="--seed 7"
-	$(BIN)/python -m tests.crash.soak --kills 100 $(ARGS)
+soak: $(INSTALLED)  ## a thousand kills and 50 of each other fault under load, then the audit; ARGS="--kills 100 --seed 7"
+	$(BIN)/python -m tests.crash.soak --kills 1000 $(ARGS)
 
 docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
 	$(BIN)/python -m sluicegate.config.reference docs/configuration.md

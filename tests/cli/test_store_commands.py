@@ -251,3 +251,18 @@ def test_writes_go_through_the_running_supervisor(sluicegate: Sluicegate, asked:
     assert sluicegate("keys", "list", "--json").lines()[0]["balance_nano_usd"] == 2_000_000_000
     sluicegate("usage")
     assert asked == ["keys.create", "keys.topup", "keys.limit", "keys.revoke", "keys.topup", "keys.list"]
+
+
+def test_a_lost_store_is_not_begun_anew_while_there_are_journals(
+    sluicegate: Sluicegate, tmp_path: Path
+) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    (folder / "0001-42-00112233445566ff-000000.journal").write_bytes(b"")
+    for words in (["keys", "list"], ["serve"]):
+        run = sluicegate(*words)
+        assert (run.status, run.out) == (2, "")
+        assert re.fullmatch(
+            r"sluicegate: there is no store at .+store\.db, but .+ put the store back.+\n", run.err
+        )
+        assert not (tmp_path / "store.db").exists()

@@ -5,7 +5,7 @@ a kill -9 at any instant loses no settled charge and charges nothing twice.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sluicegate.simulator.record import Received
@@ -60,13 +60,16 @@ class Audit:
         credit: Mapping[str, int | None],
         *,
         on_crash: str = "none",
+        spoilt: Collection[str] = (),
     ) -> None:
         """Audit.
 
         Args:
             received: what the provider was asked, and made.
             credit: what each account was given, in nano-USD; None where it is unlimited.
+            spoilt: requests whose settlement was corrupted in its journal: they must count as interrupted.
         """
+        self._spoilt = spoilt
         self._seen = {each.name: each for each in seen}
         self._made: dict[str, list[Received]] = defaultdict(list)
         for each in received:
@@ -141,6 +144,9 @@ class Audit:
             elif name in self._made:
                 self._problem("sent to the provider, without a row", name)
             return
+        if row["request_id"] in self._spoilt:
+            self._check_spoilt(name, row)
+            return
         if row["key"] != seen.key or seen.request_id not in (None, row["request_id"]):
             self._problem("a row under another name", name)
         if seen.status in (401, 402, 429):
@@ -149,6 +155,12 @@ class Audit:
         self._check_status(name, seen, row)
         self._check_cost(name, row)
         self._check_crashed(name, seen, row)
+
+    def _check_spoilt(self, name: str, row: dict[str, Any]) -> None:
+        """The reservation was there, and the last checkpoint: the operator is told, and the row says what is left."""
+        by_checkpoint = row["status"] == "ok" and row["usage_source"] == "counted"
+        if row["status"] != "interrupted" and not by_checkpoint:
+            self._problem("a corrupted settlement, and yet", f"{name} {row['status']}")
 
     def _check_promise(self, name: str, seen: Seen, row: dict[str, Any]) -> None:
         """What the client has in hand is what the books say."""

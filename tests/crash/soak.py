@@ -1,4 +1,4 @@
-"""Kill -9 under load, many times, and then prove the books: `python -m tests.crash.soak --kills 100`.
+"""Kill -9 and other faults under load, many times, and then prove the books: `python -m tests.crash.soak --kills 100`.
 
 A third of the kills each takes a worker, the supervisor, or both at once; some come while the gate still starts or
 recovers from the one before. The same code runs small as a test (`test_kills.py`). Contract X6.
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, NamedTuple, get_args
@@ -23,6 +23,7 @@ from sluicegate.simulator import Simulator, SimulatorSettings
 from tests.conftest import make_config
 from tests.crash.audit import OUTPUT_NANO, Audit, Figures
 from tests.crash.books import command, read_books
+from tests.crash.faults import DISK_MB, FAULTS, Clock, Fault, Faults, small_disk
 from tests.crash.load import ANSWER_TIMEOUT_S, DEFAULT_TOKENS, PATH, Load, Seen
 from tests.crash.victim import Victim, Whom
 from tests.fakes import ask
@@ -37,7 +38,7 @@ EARLY = 0.25
 """Share of kills that do not wait until the gate serves again."""
 SPARE_NANO = 1_000_000
 """Left free by the last request: its input is estimated, and others rounded."""
-ALARMS = re.compile(r"Traceback|journal_damaged|journal_failed|charges_clamped|worker_confused")
+ALARMS = re.compile(r"Traceback|journal_failed|charges_clamped|worker_confused")
 """What no process may have said."""
 
 
@@ -46,6 +47,7 @@ class Outcome(NamedTuple):
 
     seed: int
     kills: dict[Whom, int]
+    faults: dict[Fault, int]
     early: int
     """Kills before the gate served again."""
     lasted_s: float
@@ -53,16 +55,22 @@ class Outcome(NamedTuple):
     """From a start to its first readiness, where it was left to get there."""
     figures: Figures
     problems: list[str]
+    damage: str
+    """What was done to journals."""
+    skipped: list[str]
+    """Faults that this machine does not let us make."""
 
     def __str__(self) -> str:
         figures = self.figures
         kills = ", ".join(f"{count} {whom}" for whom, count in self.kills.items())
+        faults = ", ".join(f"{count} {fault}" for fault, count in self.faults.items())
         statuses = ", ".join(f"{count} {status}" for status, count in figures.statuses.items())
         mean_s = sum(self.recovery_s) / max(1, len(self.recovery_s))
         return "\n".join(
             (
                 f"seed {self.seed}: {sum(self.kills.values())} kills ({kills}; {self.early} of them before it served"
                 f" again) in {self.lasted_s:.0f} s",
+                f"faults: {faults or 'none'} ({self.damage}); not made here: {', '.join(self.skipped) or 'none'}",
                 f"requests {figures.requests}: {figures.whole} whole, {figures.cut} cut, {figures.refused} refused, "
                 f"{figures.unanswered} unanswered",
                 f"rows {figures.rows}: {statuses}; {figures.crashed} settled by recovery as interrupted "
@@ -84,51 +92,70 @@ async def soak(
     clients: int = CLIENTS,
     on_crash: str = "none",
     sync: str = "process",
+    faults: Sequence[Fault] = (),
 ) -> Outcome:
-    """Run a gate in a folder, kill it under load, stop it, and audit what it leaves."""
+    """Run a gate in a folder, kill it under load and make faults, stop it, and audit what it leaves."""
     began = time.monotonic()
     rng = Random(seed)
     credit = {
         "prepaid": PREPAID_USD * NANO,
         "unlimited": None,
-        "tight": round(TIGHT_USD_A_KILL * kills * NANO),
+        "tight": round(TIGHT_USD_A_KILL * (kills + len(faults)) * NANO),
     }
     keys = {name: f"sg-crash-{name}-0123456789" for name in KEYS}
-    async with Simulator(SimulatorSettings(tokens=DEFAULT_TOKENS, interval_s=0.005, keep=10**7)) as simulator:
-        victim = Victim(folder, _configuration(simulator, keys, credit, on_crash, sync))
-        try:
-            victim.start()
-            await victim.ready()
-            weighted = {name: (keys[name], weight) for name, weight in KEYS.items()}
-            load = Load(victim.url, weighted, seed, clients)
+    clock = Clock(folder / "clock")
+    data = folder / "data"
+    with small_disk(data, DISK_MB + kills // 4) as may_fill:
+        async with Simulator(
+            SimulatorSettings(tokens=DEFAULT_TOKENS, interval_s=0.005, keep=10**7)
+        ) as simulator:
+            configuration = _configuration(simulator, keys, credit, on_crash, sync, data)
+            victim = Victim(folder, configuration, first_on_path=clock.folder)
+            making = Faults(victim, data, clock, rng, may_fill=may_fill)
             try:
-                killing = _Killing(victim, rng)
-                await killing.run(_plan(kills, rng))
-                await load.stop()
+                victim.start()
+                await victim.ready()
+                weighted = {name: (keys[name], weight) for name, weight in KEYS.items()}
+                load = Load(victim.url, weighted, seed, clients)
+                try:
+                    killing = _Killing(victim, making, rng)
+                    await killing.run(_plan(kills, faults, rng))
+                    await load.stop()
+                finally:
+                    await load.cancel()
+                seen = load.seen
+                seen += await _spend_all(victim, keys, credit, len(seen))
+                victim_status = await asyncio.to_thread(victim.stop)
             finally:
-                await load.cancel()
-            seen = load.seen
-            seen += await _spend_all(victim, keys, credit, len(seen))
-            victim_status = await asyncio.to_thread(victim.stop)
-        finally:
-            victim.stop()
-        audit = Audit(seen, simulator.requests, await read_books(victim.config), credit, on_crash=on_crash)
-    problems = audit.problems + victim.outlived + list(_left_behind(victim))
-    if victim_status != 0:
-        problems.append(f"the gate ended with status {victim_status}")
+                victim.stop()
+            books = await read_books(victim.config)
+        audit = Audit(seen, simulator.requests, books, credit, on_crash=on_crash, spoilt=making.spoilt)
+        problems = audit.problems + making.problems + victim.outlived + list(_left_behind(victim, making))
+        if victim_status != 0:
+            problems.append(f"the gate ended with status {victim_status}")
+        if problems and may_fill:
+            shutil.copytree(data, folder / "kept")
     return Outcome(
         seed,
         killing.kills,
+        killing.faults,
         killing.early,
         time.monotonic() - began,
         killing.recovery_s,
         audit.figures,
         problems,
+        f"{making.damaged} records corrupted, {making.torn} ends torn",
+        making.skipped,
     )
 
 
 def _configuration(
-    simulator: Simulator, keys: dict[str, str], credit: dict[str, int | None], on_crash: str, sync: str
+    simulator: Simulator,
+    keys: dict[str, str],
+    credit: dict[str, int | None],
+    on_crash: str,
+    sync: str,
+    data: Path,
 ) -> dict[str, Any]:
     paying = {
         name: {"account": name} if nano is None else {"balance_usd": f"{nano / NANO:.9f}"}
@@ -140,32 +167,44 @@ def _configuration(
         accounts={name: "unlimited" for name, nano in credit.items() if nano is None},
         keys=[{"name": name, "key": key, **paying[name]} for name, key in keys.items()],
         billing={"on_crash": on_crash, "reserve_output_tokens": 64},
-        journal={"sync": sync},
+        store=f"sqlite:///{data}/sluicegate.db",
+        journal={"sync": sync, "dir": str(data / "journal")},
     )
 
 
-def _plan(kills: int, rng: Random) -> list[Whom]:
-    whom: list[Whom] = [get_args(Whom)[number % 3] for number in range(kills)]
-    rng.shuffle(whom)
-    return whom
+def _plan(kills: int, faults: Sequence[Fault], rng: Random) -> list[Whom | Fault]:
+    plan: list[Whom | Fault] = [get_args(Whom)[number % 3] for number in range(kills)]
+    plan += faults
+    rng.shuffle(plan)
+    return plan
 
 
 class _Killing:
     """Carries a plan out and notes what it took."""
 
-    def __init__(self, victim: Victim, rng: Random) -> None:
+    def __init__(self, victim: Victim, making: Faults, rng: Random) -> None:
         self._victim = victim
+        self._making = making
         self._rng = rng
         self.kills: Counter[Whom] = Counter()
+        self.faults: Counter[Fault] = Counter()
         self.early = 0
         self.recovery_s: list[float] = []
 
-    async def run(self, plan: list[Whom]) -> None:
+    async def run(self, plan: list[Whom | Fault]) -> None:
         """Kill as planned, and wait until the gate serves after the last."""
         rng, victim = self._rng, self._victim
         early = False
         for whom in plan:
             await asyncio.sleep(rng.uniform(0.2, 1.4) if early else rng.uniform(0.05, 0.9))
+            if whom in FAULTS:
+                if early:
+                    await victim.ready()
+                early = False
+                await self._making.make(whom)
+                self.faults[whom] += 1
+                await victim.ready()
+                continue
             await victim.kill(whom, rng)
             killed_at = time.monotonic()
             self.kills[whom] += 1
@@ -174,7 +213,7 @@ class _Killing:
                 self.early += 1
             else:
                 await self._recovered(whom, killed_at)
-        await self._recovered(plan[-1], time.monotonic())
+        await victim.ready()
 
     async def _recovered(self, whom: Whom, killed_at: float) -> None:
         await self._victim.ready()
@@ -211,14 +250,19 @@ async def _spend_all(
     return asked
 
 
-def _left_behind(victim: Victim) -> Iterable[str]:
+def _left_behind(victim: Victim, making: Faults) -> Iterable[str]:
     """Tell what a gate that has ended in order may not leave, and what none of its processes may have said."""
     for path in victim.folder.rglob("*.journal"):
         yield f"{path.name} is left, though the gate has ended"
+    damaged = 0
     for path in victim.logs:
         for line in path.read_text(errors="replace").splitlines():
-            if ALARMS.search(line):
+            if "journal_damaged" in line:
+                damaged += 1
+            elif ALARMS.search(line):
                 yield f"{path.name}: {line}"
+    if damaged != making.damaged:
+        yield f"{making.damaged} records were corrupted, and the operator was told of {damaged}"
 
 
 def main() -> None:
@@ -228,6 +272,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--on-crash", choices=("none", "produced"), default="none")
+    parser.add_argument("--faults", type=int, default=None, help="of each sort; default: one for 20 kills")
     parser.add_argument("--sync", choices=("process", "disk"), default="process")
     options = parser.parse_args()
     seed = new_seed() if options.seed is None else options.seed
@@ -241,6 +286,7 @@ def main() -> None:
             clients=options.clients,
             on_crash=options.on_crash,
             sync=options.sync,
+            faults=FAULTS * (options.kills // 20 if options.faults is None else options.faults),
         )
     )
     print(outcome)

@@ -1,18 +1,33 @@
-"""A dozen kills under load; `make soak` runs a hundred. Contract X6."""
+"""A dozen kills under load, and one of each other fault; `make soak` runs a thousand. Contract X6."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.crash.soak import new_seed, soak
+from tests.crash.faults import FAULTS, Fault
+from tests.crash.soak import Outcome, new_seed, soak
 
 KILLS = 12
 
 
-async def test_x6_kills_lose_no_charge_and_charge_nothing_twice(tmp_path: Path) -> None:
+async def run(folder: Path, kills: int, faults: Sequence[Fault]) -> Outcome:
+    """Run with a seed that is printed, and can be given again."""
     seed = int(os.environ.get("SLUICEGATE_SEED", new_seed()))
     print(f"SLUICEGATE_SEED={seed}")
-    outcome = await soak(tmp_path, kills=KILLS, seed=seed, on_crash="produced")
+    outcome = await soak(folder, kills=kills, seed=seed, on_crash="produced", faults=faults)
     print(outcome)
     assert outcome.problems == []
     assert outcome.figures.whole > 0
+    return outcome
+
+
+async def test_x6_kills_lose_no_charge_and_charge_nothing_twice(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, KILLS, ())
     assert outcome.figures.crashed > 0
+
+
+async def test_x6_no_more_do_a_full_disk_a_lost_store_and_the_like(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, 0, FAULTS)
+    assert sum(outcome.faults.values()) == len(FAULTS)
+    assert outcome.damage.startswith("1 records corrupted")
+    assert set(outcome.skipped) <= {"disk full"}  # only root may mount a small one

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from sluicegate.children import Child
+from sluicegate.children import Child, ChildFailed
 from tests.fakes import ask
 from tests.gate import READY_TIMEOUT_S
 
@@ -26,9 +26,17 @@ LASTING_PORTS = range(20_000, 32_000)
 class Victim:
     """One gate, dead or alive."""
 
-    def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
-        """Args: configuration: as `tests.conftest.make_config` returns it."""
+    def __init__(
+        self, folder: Path, configuration: dict[str, Any], *, first_on_path: Path | None = None
+    ) -> None:
+        """Prepare a gate.
+
+        Args:
+            configuration: as `tests.conftest.make_config` returns it.
+            first_on_path: a folder that its processes import from before any other.
+        """
         self.folder = folder
+        self._first_on_path = first_on_path
         self.config = folder / "sluicegate.yaml"
         self.starts = 0
         self.outlived: list[str] = []
@@ -56,6 +64,9 @@ class Victim:
     def start(self) -> None:
         """Start the supervisor, which starts the rest."""
         command = [sys.executable, "-m", "sluicegate", "serve", "--config", str(self.config)]
+        if self._first_on_path is not None:
+            path = os.pathsep.join(filter(None, (str(self._first_on_path), os.environ.get("PYTHONPATH"))))
+            command = ["env", f"PYTHONPATH={path}", *command]
         log = self.folder / f"gate-{self.starts:04d}.log"
         self.starts += 1
         self._child = Child("the gate", command, log, stop_within_s=EXIT_S)
@@ -96,6 +107,34 @@ class Victim:
         _kill(victims)
         self._running.stop()  # collects it
         self.start()
+
+    def stop_supervisor(self) -> None:
+        """Stop the supervisor as SIGSTOP does, so that journals are written and nobody reads them."""
+        os.kill(self._running.pid, signal.SIGSTOP)
+
+    async def kill_all(self) -> None:
+        """Kill the supervisor and all workers, and start nothing."""
+        workers = self.workers()
+        self._orphans += workers
+        _kill([self._running.pid, *workers])
+        self.stop()
+        give_up_at = time.monotonic() + EXIT_S
+        while any(map(_is_worker, workers)) and time.monotonic() < give_up_at:
+            await asyncio.sleep(0.01)
+
+    async def ended(self) -> tuple[int | None, str]:
+        """Wait until the gate ends by itself; return its status (None: it goes on) and what it said."""
+        give_up_at = time.monotonic() + EXIT_S
+        child = self._running
+        while True:
+            try:
+                child.check()
+            except ChildFailed:
+                break
+            if time.monotonic() > give_up_at:
+                return None, child.log_path.read_text(errors="replace")
+            await asyncio.sleep(0.02)
+        return self.stop(), child.log_path.read_text(errors="replace")
 
     def stop(self) -> int | None:
         """Ask the gate to end and collect it; return its exit status, None where it was not running."""

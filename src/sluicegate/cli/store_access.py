@@ -17,7 +17,7 @@ import typer
 
 from sluicegate.config import Config, load
 from sluicegate.server.control_socket import SupervisorNotRunning, call_supervisor
-from sluicegate.server.store_lock import WAIT_S, StoreLock, StoreLocked
+from sluicegate.server.store_lock import WAIT_S, StoreLock, StoreLocked, refuse_lost_store
 from sluicegate.server.supervisor import lock_paths
 from sluicegate.store import Store, open_store
 from sluicegate.store.keys import configured, find_key_secret
@@ -77,6 +77,7 @@ def print_json(value: Any) -> None:
 async def _perform_alone(config: Config, operation: str, args: dict[str, Any]) -> dict[str, Any]:
     lock = await StoreLock.take(lock_paths(config.journal_dir, config.store_url), wait_s=0.2)
     try:
+        refuse_lost_store(config.journal_dir, config.store_url)
         async with _opened(open_store(config.store_url), read_only=False) as store:
             accounts, keys = configured(config.bootstrap(), key_secret(config))
             await store.bootstrap(accounts, keys, time.time())

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from sluicegate.errors import ConfigError
+from sluicegate.server.journal_reader import segments
+from sluicegate.store import store_file
 
 WAIT_S = 5.0
 
@@ -76,3 +78,18 @@ async def _lock(path: Path, deadline: float) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def refuse_lost_store(journal_dir: Path, store_url: str) -> None:
+    """Refuse to begin a new store while there are journals of another one: they would be booked where no credit is.
+
+    Raises:
+        ConfigError: the store's file is not there, and the journal folder is not empty.
+    """
+    file = store_file(store_url)
+    if file is None or file.exists() or not journal_dir.is_dir() or not segments(journal_dir):
+        return
+    raise ConfigError(
+        f"there is no store at {file}, but {journal_dir} holds journals that are not in it yet: "
+        "put the store back, or take the journals away"
+    )

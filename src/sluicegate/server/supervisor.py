@@ -49,7 +49,7 @@ from sluicegate.server.listeners import Address, Listeners, check_port, inherits
 from sluicegate.server.operations import Operations
 from sluicegate.server.response_keeper import ResponseKeeper
 from sluicegate.server.settings import WorkerSettings
-from sluicegate.server.store_lock import StoreLock
+from sluicegate.server.store_lock import StoreLock, refuse_lost_store
 from sluicegate.server.telemetry import (
     BALANCE,
     CLAMPED,
@@ -70,7 +70,7 @@ from sluicegate.server.telemetry import (
     merge,
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
-from sluicegate.store import Account, ConfiguredAccount, ConfiguredKey, Store, open_store
+from sluicegate.store import Account, ConfiguredAccount, ConfiguredKey, Store, open_store, store_file
 
 PROBE_S = 1.0
 """How often the store is asked whether it answers, and how long it may take."""
@@ -119,6 +119,7 @@ async def run_supervisor(
     lock = await StoreLock.take(lock_paths(settings.journal_dir, settings.store_url))
     store = open_store(settings.store_url)
     try:
+        refuse_lost_store(settings.journal_dir, settings.store_url)
         if not inherits_socket(environment):
             await check_port(settings.clients)
         await check_port(settings.admin)
@@ -469,8 +470,7 @@ def with_new_worker_settings(old: SupervisorSettings, new: SupervisorSettings) -
 def lock_paths(folder: Path, store_url: str) -> list[Path]:
     """Return the files whose locks make a process the store's one writer."""
     paths = [folder / "lock"]
-    scheme, _, rest = store_url.partition("://")
-    if scheme == "sqlite":
-        store = Path(rest.removeprefix("/"))
+    store = store_file(store_url)
+    if store is not None:
         paths.append(store.with_name(store.name + ".lock"))
     return paths

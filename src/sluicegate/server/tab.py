@@ -316,11 +316,19 @@ class Tab:
         Raises:
             StoreUnavailable: it still takes nothing.
         """
+        row = msgspec.structs.replace(
+            self.row,
+            usage=Usage(),
+            usage_source="none",
+            usage_odd=False,
+            list_cost_nano_usd=0,
+            error=self.row.error or "unavailable",
+        )
         reservation = Reservation(
-            request_id=self.row.request_id,
+            request_id=row.request_id,
             account_id=self._key.account_id,
             amount_nano=self.reserved_nano,
-            row=self.row,
+            row=row,
             on_crash=self.on_crash,
             checkpoint=self._checkpoint,
         )

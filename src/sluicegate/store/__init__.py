@@ -7,6 +7,7 @@ StoreUnavailable.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -406,6 +407,12 @@ class Store(Protocol):
     async def anchors(self) -> list[Anchor]:
         """Return the last link of every UTC day that has links, oldest first."""
         ...
+
+
+def store_file(url: str) -> Path | None:
+    """Return the file that a store lies in; None where it is a server's."""
+    scheme, _, rest = url.partition("://")
+    return Path(rest.removeprefix("/")) if scheme == "sqlite" else None
 
 
 def open_store(url: str) -> Store:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -61,10 +62,16 @@ class SqliteStore(SqlStore):
         return self._engine("BEGIN IMMEDIATE", 1), self._engine("BEGIN", READERS, query_only=True)
 
     def _engine(self, begin: str, connections: int, *, query_only: bool = False) -> AsyncEngine:
-        url = URL.create("sqlite+aiosqlite", database=str(self.path))
-        engine = create_async_engine(url, pool_size=connections, max_overflow=0)
+        engine = create_async_engine(self._url("aiosqlite"), pool_size=connections, max_overflow=0)
         _set_up(engine.sync_engine, begin, query_only=query_only)
         return engine
+
+    def _url(self, driver: str) -> URL:
+        """Name the file so that a connection never makes it: one that is made in the place of a lost store would take
+        what the journals hold.
+        """
+        file = f"file:{quote(str(self.path.absolute()))}"
+        return URL.create(f"sqlite+{driver}", database=file, query={"mode": "rw", "uri": "true"})
 
     async def close(self) -> None:
         await super().close()
@@ -81,7 +88,7 @@ class SqliteStore(SqlStore):
 
     def _transact_here(self, work: Callable[[Connection], T]) -> T:
         if self._settling is None:
-            engine = create_engine(URL.create("sqlite+pysqlite", database=str(self.path)), pool_size=1)
+            engine = create_engine(self._url("pysqlite"), pool_size=1)
             _set_up(engine, "BEGIN IMMEDIATE")
             self._settling = engine.connect()
         with self._settling.begin():
