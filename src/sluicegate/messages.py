@@ -11,7 +11,9 @@ import msgspec
 Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
-Endpoint = Literal["embeddings", "gemini_embeddings", "moderation", "rerank"]
+Endpoint = Literal[
+    "embeddings", "gemini_embeddings", "moderation", "rerank", "images", "gemini_images", "speech"
+]
 """Endpoints whose answer is no text, by the shape in which a provider is asked."""
 
 Shape = Format | Endpoint

@@ -12,12 +12,22 @@ from google import genai
 from google.genai import types
 
 from sluicegate.simulator import Script, Simulator
-from sluicegate.simulator.endpoints import tokens, vector
+from sluicegate.simulator.endpoints import spoken, tokens, vector
+from sluicegate.simulator.script import Close, Event, Reset, Send, Wait
+from sluicegate.wire.sse import EventReader
 from tests.conftest import KEY, StartInProcess, make_config
 from tests.fakes import ask
 from tests.inprocess import InProcessGate
 
 PRICE = {"input": 0.1, "output": 0}
+PICTURE_PRICE = {
+    "input": 0,
+    "output": 0,
+    "per_image": [
+        {"size": "1024x1024", "quality": "low", "usd": 0.01},
+        {"size": "1024x1024", "quality": "high", "usd": 0.19},
+    ],
+}
 NANO_PER_TOKEN = 100
 
 
@@ -25,9 +35,14 @@ def config_of(simulator: Simulator, speaks: str = "chat", **provider: Any) -> di
     base_url = simulator.base_url if speaks == "chat" else simulator.url
     row = {"base_url": base_url, "speaks": [speaks], "auth": "none", **provider}
     route = {"routes": [{"provider": "sim", "model": "their-model"}], "price": PRICE}
-    return make_config(
-        simulator, providers={"sim": row}, models={"embed": route, "omni-moderation-latest": route}
-    )
+    models = {
+        "embed": route,
+        "omni-moderation-latest": route,
+        "tokens": {**route, "price": {"input": 5, "output": 40}},
+        "pictures": {**route, "price": PICTURE_PRICE},
+        "voice": {**route, "price": {"input": 0, "output": 0, "per_character": 0.000015}},
+    }
+    return make_config(simulator, providers={"sim": row}, models=models)
 
 
 def client_of(gate: InProcessGate) -> openai.AsyncOpenAI:
@@ -205,6 +220,167 @@ async def test_t2_rerank_passes_and_is_charged_by_tokens(
     assert answer.json()["usage"]["cost_nano_usd"] == row.cost_nano_usd
 
 
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "usd"),
+    [
+        ({"size": "1024x1024", "quality": "high"}, 0.19),
+        ({"size": "1024x1024", "quality": "low"}, 0.01),
+        ({"size": "1536x1024", "quality": "medium", "n": 3}, 3 * 0.19),
+    ],
+)
+async def test_pictures_are_charged_by_size_and_quality(
+    simulator: Simulator, start_inprocess: StartInProcess, asked: dict[str, Any], usd: float
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    async with client_of(gate) as client:
+        answer = await client.images.generate(model="pictures", prompt="a fox", **asked)
+    assert answer.data is not None
+    assert [base64.b64decode(picture.b64_json or "") for picture in answer.data] == [b"a fox"] * asked.get(
+        "n", 1
+    )
+    (row,) = await gate.wait_for_rows(1)
+    assert row.cost_nano_usd == round(usd * 1_000_000_000)
+    assert row.usage.images == asked.get("n", 1)
+
+
+async def test_pictures_of_tokens_are_charged_by_what_is_reported(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    async with client_of(gate) as client:
+        answer = await client.images.generate(model="tokens", prompt="a fox in the snow")
+    assert answer.usage is not None
+    (row,) = await gate.wait_for_rows(1)
+    assert row.cost_nano_usd == answer.usage.input_tokens * 5_000 + answer.usage.output_tokens * 40_000
+    assert answer.usage.model_extra is not None
+    assert answer.usage.model_extra["cost_nano_usd"] == row.cost_nano_usd
+
+
+async def test_previews_are_streamed_and_the_picture_tells_its_cost(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    async with client_of(gate) as client:
+        stream = await client.images.generate(model="tokens", prompt="a fox", stream=True, partial_images=2)
+        events = [event async for event in stream]
+    assert [event.type for event in events] == [
+        "image_generation.partial_image",
+        "image_generation.partial_image",
+        "image_generation.completed",
+    ]
+    (row,) = await gate.wait_for_rows(1)
+    last = events[-1]
+    assert last.type == "image_generation.completed"
+    assert last.usage.model_extra is not None
+    assert last.usage.model_extra["cost_nano_usd"] == row.cost_nano_usd > 0
+
+
+async def test_e2_previews_that_are_cut_end_in_an_error(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    preview = json.dumps({"type": "image_generation.partial_image", "b64_json": "AA=="})
+    simulator.push(Script(steps=(Event(data=preview), Close())))
+    async with client_of(gate) as client:
+        stream = await client.images.generate(model="tokens", prompt="a fox", stream=True, partial_images=1)
+        with pytest.raises(openai.APIError):
+            _ = [event async for event in stream]
+    (row,) = await gate.wait_for_rows(1)
+    assert row.status == "upstream_error"
+
+
+async def test_pictures_of_imagen(simulator: Simulator, start_inprocess: StartInProcess) -> None:
+    gate = await start_inprocess(config_of(simulator, "gemini"))
+    async with client_of(gate) as client:
+        answer = await client.images.generate(
+            model="pictures", prompt="a fox", n=2, size="1792x1024", response_format="b64_json", style="vivid"
+        )
+    assert answer.data is not None
+    assert [picture.b64_json for picture in answer.data] == [base64.b64encode(b"a fox").decode()] * 2
+    (request,) = simulator.requests
+    assert request.path.endswith("/models/their-model:predict")
+    assert json.loads(request.body) == {
+        "instances": [{"prompt": "a fox"}],
+        "parameters": {"sampleCount": 2, "aspectRatio": "16:9"},
+    }
+    (row,) = await gate.wait_for_rows(1)
+    assert row.usage.images == 2
+
+
+async def test_b1_pictures_that_credit_does_not_cover_are_refused(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    config = config_of(simulator) | {"keys": [{"name": "poor", "key": KEY, "balance_usd": 0.5}]}
+    gate = await start_inprocess(config)
+    async with client_of(gate) as client:
+        with pytest.raises(openai.APIStatusError) as refused:
+            await client.images.generate(
+                model="pictures", prompt="a fox", n=3, quality="high", size="1024x1024"
+            )
+    assert refused.value.status_code == 402
+    assert not simulator.requests
+
+
+# ---- speech ---------------------------------------------------------------------------------------------------------
+
+
+async def test_speech_passes_byte_for_byte_and_is_charged_by_the_character(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    text = "{Hello} there, this is spoken."
+    async with client_of(gate) as client:
+        answer = await client.audio.speech.create(model="voice", voice="alloy", input=text)
+        assert answer.response.headers["content-type"] == "audio/mpeg"
+        assert answer.content == spoken(text)
+    (row,) = await gate.wait_for_rows(1)
+    assert row.cost_nano_usd == len(text) * 15_000
+
+
+async def test_speech_as_events(simulator: Simulator, start_inprocess: StartInProcess) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    body = {"model": "tokens", "voice": "alloy", "input": "Hello there.", "stream_format": "sse"}
+    answer = await ask(gate.url, "/v1/audio/speech", body, key=KEY)
+    events = [json.loads(event.data) for event in EventReader().feed(answer.body)]
+    sound = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
+    assert sound == spoken("Hello there.")
+    (row,) = await gate.wait_for_rows(1)
+    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["usage"]["cost_nano_usd"] == row.cost_nano_usd > 0
+
+
+@pytest.mark.parametrize("how", ["reset", "fin"])
+async def test_e2_sound_that_is_cut_does_not_look_complete(
+    simulator: Simulator, start_inprocess: StartInProcess, how: Any
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    end = Reset() if how == "reset" else Close()
+    headers = (("content-type", "audio/mpeg"),)
+    simulator.push(Script(headers=headers, steps=(Send(data=b"\x00\x01sound"), Wait(s=0.05), end)))
+    async with client_of(gate) as client:
+        with pytest.raises(openai.APIConnectionError):
+            await client.audio.speech.create(model="voice", voice="alloy", input="Hello there.")
+    (row,) = await gate.wait_for_rows(1)
+    assert row.status == "upstream_error"
+
+
+async def test_e1_an_error_in_the_place_of_sound_is_one(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess({**config_of(simulator), "retry": {"max_attempts": 1}})
+    simulator.push(Script(body='{"error":{"message":"no voice","type":"invalid_request_error","code":400}}'))
+    async with client_of(gate) as client:
+        with pytest.raises(openai.BadRequestError, match="no voice"):
+            await client.audio.speech.create(model="voice", voice="alloy", input="Hello there.")
+    (row,) = await gate.wait_for_rows(1)
+    assert row.cost_nano_usd == 0
+
+
+# ---- what is wrong ------------------------------------------------------------------------------------------------
+
 BAD = [
     ("/v1/embeddings", {}, "model"),
     ("/v1/embeddings", {"model": "embed"}, "input"),
@@ -224,6 +400,30 @@ BAD = [
     ("/v1/rerank", {"model": "embed", "query": "q", "documents": ["a", 3]}, "documents[1]"),
     ("/v1/rerank", {"model": "embed", "query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
     ("/v1/embeddings", {"model": "nobody", "input": "a"}, "model"),
+    ("/v1/images/generations", {"model": "pictures"}, "prompt"),
+    ("/v1/images/generations", {"model": "pictures", "prompt": "a", "n": 11}, "n"),
+    ("/v1/images/generations", {"model": "pictures", "prompt": "a", "size": "huge"}, "size"),
+    ("/v1/images/generations", {"model": "pictures", "prompt": "a", "quality": "best"}, "quality"),
+    (
+        "/v1/images/generations",
+        {"model": "pictures", "prompt": "a", "response_format": "png"},
+        "response_format",
+    ),
+    ("/v1/images/generations", {"model": "pictures", "prompt": "a", "partial_images": 4}, "partial_images"),
+    ("/v1/audio/speech", {"model": "voice", "voice": "alloy"}, "input"),
+    ("/v1/audio/speech", {"model": "voice", "input": "a"}, "voice"),
+    ("/v1/audio/speech", {"model": "voice", "voice": "alloy", "input": "a" * 4097}, "input"),
+    ("/v1/audio/speech", {"model": "voice", "voice": "alloy", "input": "a", "speed": 9}, "speed"),
+    (
+        "/v1/audio/speech",
+        {"model": "voice", "voice": "x", "input": "a", "response_format": "ogg"},
+        "response_format",
+    ),
+    (
+        "/v1/audio/speech",
+        {"model": "voice", "voice": "x", "input": "a", "stream_format": "ws"},
+        "stream_format",
+    ),
 ]
 
 

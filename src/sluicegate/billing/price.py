@@ -44,11 +44,20 @@ def charge(price: Price | None, usage: Usage, asked_tier: str | None = None) -> 
     return _charge_classes(price, usage, asked_tier)
 
 
-def reservation(price: Price, input_tokens: int, output_tokens: int, asked_tier: str | None = None) -> int:
+def reservation(
+    price: Price,
+    input_tokens: int,
+    output_tokens: int,
+    asked_tier: str | None = None,
+    units: Usage | None = None,
+) -> int:
     """Return what is held for so many tokens, at the dearest rates that can apply, in nano-USD.
 
     Whether a long prompt's rates apply, the provider's count decides, and which service tier serves, the provider: so
     all that are in reach are looked at. A request that names no tier, or `auto`, may be served by any.
+
+    Args:
+        units: what is charged beside tokens, where it is known: pictures, characters.
     """
     dearest = input_tokens * price.input + output_tokens * _dearest_output(price)
     if price.tiers:
@@ -58,6 +67,8 @@ def reservation(price: Price, input_tokens: int, output_tokens: int, asked_tier:
                 dearest = max(dearest, input_tokens * rates.input + output_tokens * _dearest_output(rates))
     multiplier = _dearest_multiplier(price, asked_tier) if price.service_tiers else ONCE
     nano = round_half_up(dearest * multiplier, TOKENS_PER_RATE * ONCE) + price.per_request
+    if units is not None:
+        nano += _charge_classes(price, units, None)[0] - price.per_request
     return min(nano, MAX_NANO)
 
 

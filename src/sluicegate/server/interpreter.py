@@ -48,6 +48,10 @@ from sluicegate.wire.translation import (
     Wanted,
 )
 
+EVENT_STREAM = (
+    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+)
+ARRAY = b"content-type: application/json\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
@@ -119,6 +123,17 @@ class Interpreter:
 
     calls: ClassVar[tuple[bytes, ...]] = ()
     """A text takes one call."""
+    units: ClassVar[None] = None
+    """A text is charged by the token."""
+    passes_bytes: ClassVar[bool] = False
+
+    def note_type(self, kind: bytes) -> None:
+        """Take what the provider calls an answer of bytes; a text is none."""
+
+    @property
+    def stream_lines(self) -> bytes:
+        """Return the header lines that say what a streamed answer is."""
+        return ARRAY if self.array else EVENT_STREAM
 
     @property
     def client_name(self) -> str:
@@ -129,6 +144,10 @@ class Interpreter:
     def keepalive(self) -> bytes:
         """What breaks a long silence of a stream."""
         return b"\n" if self.array else self.client.keepalive
+
+    def reads_arrays(self, target: Shape) -> bool:
+        """Whether a stream of the provider's may come as a JSON array that grows."""
+        return FORMATS[target].reads_arrays
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought that is not the last."""

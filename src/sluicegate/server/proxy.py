@@ -56,7 +56,6 @@ from sluicegate.server.thoughts import ThoughtMemory
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
-from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.conversation import conversation_key
 from sluicegate.wire.cost import bill
 from sluicegate.wire.openai_responses_request import ResponsesRequest
@@ -64,11 +63,7 @@ from sluicegate.wire.sealed_id import IdSeal, is_sealed
 from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import from_stream_error
 
-EVENT_STREAM = (
-    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
-)
 JSON = b"content-type: application/json\r\n"
-ARRAY = JSON + b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 EXTEND_AT = 0.75
 """Share of the reserved output that is used up when a running stream asks for more."""
 CHECKPOINT_S = 5.0
@@ -334,7 +329,7 @@ class ServedRequest:
         settings = self._plan.settings
         whole = self._wanted_output()
         output = whole
-        if request.stream and not self._hides_output():
+        if request.stream and not self._hides_output() and self._interpreter.units is None:
             output = min(whole, settings.billing.reserve_output_tokens)
         self._row = UsageRow(
             request_id=self.request_id,
@@ -352,11 +347,12 @@ class ServedRequest:
         if self._served:
             others = tuple(one.model.price_at(self._started_at) for one in self._served)
         tier = request.service_tier if others or (price is not None and price.service_tiers) else None
-        self._tab = Tab(self._bench.till, self._key, price, self._row, others, tier)
+        units = self._interpreter.units
+        self._tab = Tab(self._bench.till, self._key, price, self._row, others, tier, units)
         covered = await self._tab.reserve(
             request.input_estimate,
             output * request.choices,
-            may_cut=not request.stream and request.max_output_tokens is None,
+            may_cut=not request.stream and request.max_output_tokens is None and units is None,
         )
         self._reserved_output = covered
         if covered < output * request.choices:
@@ -688,9 +684,10 @@ class ServedRequest:
             secrets=provider.api_keys,
             drain_cap_s=drain_cap_s,
             keepalive=self._interpreter.keepalive,
+            passes_bytes=self._interpreter.passes_bytes,
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
-            reads_arrays=FORMATS[format].reads_arrays,
+            reads_arrays=self._interpreter.reads_arrays(format),
         )
 
     def _read_answer(
@@ -745,6 +742,9 @@ class ServedRequest:
     def headed(self) -> None:
         """The provider has answered with success."""
         self._meter.headed = True
+        if self._interpreter.passes_bytes and self._relay is not None:
+            kind = self._relay.upstream_headers.get(b"content-type", b"application/octet-stream")
+            self._interpreter.note_type(kind)
 
     def begun(self) -> None:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
@@ -761,7 +761,7 @@ class ServedRequest:
 
     def head_lines(self) -> bytes:
         """Return the header lines of a streamed answer."""
-        return (ARRAY if self._interpreter.array else EVENT_STREAM) + self._told()
+        return self._interpreter.stream_lines + self._told()
 
     def usage_came(self, usage: Usage | None) -> None:
         """The provider has told totals, which account for all that it sent until now."""
@@ -945,6 +945,10 @@ class ServedRequest:
             codec = self._codec
             if codec is None:
                 exchange.abort()
+            elif (
+                self._interpreter.passes_bytes
+            ):  # there is no place for an error: the answer must not look complete
+                exchange.cut()
             else:  # content of the last read may still be here; a finish, or what an attempt never sent, is not told
                 unsent = b"".join(codec.out) if codec.ended and not codec.finishing else b""
                 exchange.end(unsent + codec.failure(error))

@@ -315,6 +315,7 @@ class StreamRelay(Relay):
         "_keepalive",
         "_keepalive_after_s",
         "_keepalive_every_s",
+        "_passes_bytes",
         "_reads_arrays",
         "_sent_at",
         "_sniffed",
@@ -338,11 +339,13 @@ class StreamRelay(Relay):
         keepalive_after_s: float,
         keepalive_every_s: float,
         reads_arrays: bool = False,
+        passes_bytes: bool = False,
     ) -> None:
         """Prepare an attempt.
 
         Args:
             keepalive: the bytes that the client's SDK survives between events.
+            passes_bytes: what comes are no events, unless the provider calls it JSON; nothing may be sent between.
             reads_arrays: the provider's format may stream a JSON array instead of events.
         """
         super().__init__(
@@ -357,7 +360,8 @@ class StreamRelay(Relay):
         self.codec = codec
         self._reads_arrays = reads_arrays
         self._keepalive = keepalive
-        self._keepalive_after_s = keepalive_after_s
+        self._keepalive_after_s = _NEVER if passes_bytes else keepalive_after_s
+        self._passes_bytes = passes_bytes
         self._keepalive_every_s = keepalive_every_s
         self._begun = False
         self._sniffed = False
@@ -387,6 +391,11 @@ class StreamRelay(Relay):
         if self._whole is not None:
             self._keep_whole(data)
             return
+        kind = self.upstream_headers.get(b"content-type", b"").lower()
+        if self._passes_bytes and not kind.startswith(b"application/json"):
+            self._sniffed = True
+            self.codec.feed(data)
+            return
         data = self._beginning + data
         start = data.removeprefix(BOM).lstrip()[:8]
         if not start or (len(data) < 3 and BOM.startswith(data)):
@@ -394,7 +403,6 @@ class StreamRelay(Relay):
             return
         self._beginning = b""
         self._sniffed = True
-        kind = self.upstream_headers.get(b"content-type", b"").lower()
         if (
             kind.startswith(b"text/event-stream")
             or not start.startswith((b"{", b"[", b"<"))
@@ -425,7 +433,7 @@ class StreamRelay(Relay):
 
     def _connection_failed(self, error: UpstreamError) -> None:
         """A cut after the finish is an end: the marker is all that was missing."""
-        if isinstance(error, StreamCut) and self._whole is None and self._sniffed:
+        if isinstance(error, StreamCut) and self._whole is None and self._sniffed and not self._passes_bytes:
             try:
                 self.codec.finish()
             except DecodeError:

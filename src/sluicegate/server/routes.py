@@ -26,6 +26,8 @@ _UNARY: dict[str, Endpoint] = {
     "/v1/moderations": "moderation",
     "/v1/rerank": "rerank",
     "/v2/rerank": "rerank",
+    "/v1/images/generations": "images",
+    "/v1/audio/speech": "speech",
 }
 _PROBES = frozenset({"/", "/healthz", "/readyz"})
 _GEMINI_VERSIONS = ("/v1/", "/v1beta/", "/v1alpha/", "/v1beta1/")

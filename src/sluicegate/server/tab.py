@@ -80,6 +80,7 @@ class Tab:
         "_price",
         "_tier",
         "_till",
+        "_units",
         "on_crash",
         "open",
         "owed",
@@ -96,6 +97,7 @@ class Tab:
         row: UsageRow,
         others: tuple[Price | None, ...] = (),
         tier: str | None = None,
+        units: Usage | None = None,
     ) -> None:
         """Open a tab.
 
@@ -103,12 +105,14 @@ class Tab:
             price: None where the model is free.
             others: prices of the models that may serve the request in its stead; the dearest is held.
             tier: the service tier that the request asks for, where a price knows tiers.
+            units: what is charged beside tokens, where it is known.
         """
         self._till = till
         self._key = key
         self._price = price
         self._others = others
         self._tier = tier
+        self._units = units
         self._input_tokens = 0
         self._covered = 0
         self.row = row
@@ -131,10 +135,10 @@ class Tab:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
         nano = 0
         if self._price is not None:
-            nano = reservation(self._price, input_tokens, output_tokens, self._tier)
+            nano = reservation(self._price, input_tokens, output_tokens, self._tier, self._units)
         for other in self._others:
             if other is not None:
-                nano = max(nano, reservation(other, input_tokens, output_tokens, self._tier))
+                nano = max(nano, reservation(other, input_tokens, output_tokens, self._tier, self._units))
         return nano
 
     def served_at(self, price: Price | None) -> None:

@@ -30,6 +30,9 @@ _PATHS: Mapping[str, str] = {
     "gemini_embeddings": "/models/{model}:batchEmbedContents",
     "moderation": "/moderations",
     "rerank": "/rerank",
+    "images": "/images/generations",
+    "gemini_images": "/models/{model}:predict",
+    "speech": "/audio/speech",
 }
 _COUNT_PATHS: Mapping[str, str] = {
     "messages": "/count_tokens",
@@ -154,9 +157,9 @@ class Target:
 def _family(shape: Shape, provider: Provider) -> Format:
     """Return the format whose address and credentials an endpoint shares."""
     match shape:
-        case "gemini_embeddings":
+        case "gemini_embeddings" | "gemini_images":
             return "gemini"
-        case "embeddings" | "moderation" | "rerank":
+        case "embeddings" | "moderation" | "rerank" | "images" | "speech":
             spoken = (format for format in provider.speaks if format not in ("messages", "gemini"))
             return next(spoken, "chat")
         case _:

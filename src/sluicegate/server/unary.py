@@ -7,21 +7,26 @@ what they bring is joined. The client pays for one request.
 from collections.abc import Callable
 
 from sluicegate.errors import SluicegateError, UnsupportedFeature
-from sluicegate.messages import Endpoint, Shape
+from sluicegate.messages import Endpoint, Shape, Usage
 from sluicegate.routing.catalog import Deployment, Model, Provider
+from sluicegate.server.interpreter import EVENT_STREAM
 from sluicegate.server.routes import Route
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassOptions, Policy, Wanted
 from sluicegate.wire.unary import UnaryRequest
 from sluicegate.wire.unary.embedding_requests import EmbeddingsRequest, GeminiEmbeddingsRequest
+from sluicegate.wire.unary.images import ImagesRequest
 from sluicegate.wire.unary.moderation import ModerationRequest
 from sluicegate.wire.unary.rerank import RerankRequest
+from sluicegate.wire.unary.speech import SpeechRequest
 
 _READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
     "embeddings": EmbeddingsRequest,
     "moderation": ModerationRequest,
     "rerank": RerankRequest,
+    "images": ImagesRequest,
+    "speech": SpeechRequest,
 }
 _SERVICES: dict[Endpoint, str] = {"gemini_embeddings": "embeddings"}
 """How a provider's row names an endpoint, where not alike."""
@@ -54,6 +59,17 @@ class UnaryInterpreter:
         self.calls: list[bytes] = []
         """Bodies of the attempt's calls that are still to make."""
         self._brought: list[bytes] = []
+        self._kind = b"application/octet-stream"
+        """Of bytes that pass: what the provider says they are."""
+
+    def note_type(self, kind: bytes) -> None:
+        """Take what the provider calls an answer of bytes."""
+        self._kind = kind
+
+    @property
+    def stream_lines(self) -> bytes:
+        """Return the header lines that say what a streamed answer is."""
+        return b"content-type: %b\r\n" % self._kind if self.passes_bytes else EVENT_STREAM
 
     @property
     def client_name(self) -> str:
@@ -64,6 +80,16 @@ class UnaryInterpreter:
     def keepalive(self) -> bytes:
         """Nothing: there is no stream to keep alive."""
         return b""
+
+    @property
+    def units(self) -> Usage | None:
+        """What it is known to be charged for beside tokens."""
+        return self.request.units
+
+    @property
+    def passes_bytes(self) -> bool:
+        """Whether the answer is a stream of bytes that are no events."""
+        return self.request.passes_bytes
 
     def release(self) -> None:
         """Let the request's body go: there will be no other attempt."""
@@ -99,6 +125,10 @@ class UnaryInterpreter:
         self._brought = []
         return first
 
+    def reads_arrays(self, target: Shape) -> bool:
+        """Whether a stream of the provider's may come as a JSON array that grows."""
+        return False
+
     def keep(self, body: bytes) -> None:
         """Keep what a call brought, until the last one has."""
         self._brought.append(body)
@@ -110,8 +140,8 @@ class UnaryInterpreter:
         return b""
 
     def stream(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamCodec:
-        """Refuse: these endpoints do not stream."""
-        raise AssertionError("this endpoint does not stream")
+        """Return the codec of one attempt at a streamed answer."""
+        return self.request.pass_stream(self.asked, options)
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read what the calls brought, this one last. Raises DecodeError."""

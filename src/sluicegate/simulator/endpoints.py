@@ -6,16 +6,19 @@ apart. Usage counts four bytes a token.
 
 import array
 import base64
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from sluicegate.simulator.script import Event, Script, Send
+
 DIMENSIONS = 8
 
 
-def answer_of(path: str, body: bytes) -> bytes | None:
-    """Return the answer to a question, or None where a path is no endpoint of these.
+def script_of(path: str, body: bytes) -> Script | None:
+    """Return what answers a question, or None where a path is no endpoint of these.
 
     Raises:
         msgspec.MsgspecError: the body is not JSON.
@@ -23,7 +26,8 @@ def answer_of(path: str, body: bytes) -> bytes | None:
     for end, answer in _ANSWERS.items():
         if path.endswith(end):
             asked = msgspec.json.decode(body)
-            return msgspec.json.encode(answer(asked if isinstance(asked, dict) else {}))
+            told = answer(asked if isinstance(asked, dict) else {})
+            return told if isinstance(told, Script) else Script(body=msgspec.json.encode(told).decode())
     return None
 
 
@@ -94,7 +98,66 @@ def _rerank(asked: dict[str, Any]) -> dict[str, Any]:
     return {"model": asked.get("model"), "results": results, "usage": {"total_tokens": read}}
 
 
-_ANSWERS = {
+def _images(asked: dict[str, Any]) -> dict[str, Any]:
+    picture = base64.b64encode(str(asked.get("prompt")).encode()).decode()
+    count = asked.get("n") or 1
+    read, made = tokens(asked.get("prompt")), 100 * count
+    usage = {
+        "input_tokens": read,
+        "output_tokens": made,
+        "total_tokens": read + made,
+        "input_tokens_details": {"text_tokens": read, "image_tokens": 0},
+    }
+    told = {"created": 1, "data": [{"b64_json": picture}] * count, "usage": usage}
+    return told | {key: asked[key] for key in ("size", "quality") if key in asked}
+
+
+def _images_or_previews(asked: dict[str, Any]) -> dict[str, Any] | Script:
+    told = _images(asked)
+    if asked.get("stream") is not True:
+        return told
+    picture = told["data"][0]
+    previews = [
+        {"type": "image_generation.partial_image", "partial_image_index": at, **picture}
+        for at in range(asked.get("partial_images") or 0)
+    ]
+    last = {"type": "image_generation.completed", **picture, "usage": told["usage"]}
+    return _events([*previews, last])
+
+
+def spoken(text: str) -> bytes:
+    """Return the sound of a text: its characters, each as two bytes, the first of which is white space."""
+    return text.encode("utf-16-be").replace(b"\0", b" ")
+
+
+def _speech(asked: dict[str, Any]) -> Script:
+    sound = spoken(asked.get("input", ""))
+    pieces = [sound[at : at + 16] for at in range(0, len(sound), 16)]
+    if asked.get("stream_format") != "sse":
+        steps = tuple(Send(data=piece) for piece in pieces)
+        return Script(headers=(("content-type", "audio/mpeg"),), steps=steps)
+    read = tokens(asked.get("input"))
+    deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()} for piece in pieces]
+    usage = {"input_tokens": read, "output_tokens": len(sound), "total_tokens": read + len(sound)}
+    return _events([*deltas, {"type": "speech.audio.done", "usage": usage}])
+
+
+def _events(events: list[dict[str, Any]]) -> Script:
+    steps = tuple(Event(data=msgspec.json.encode(event).decode(), event=event["type"]) for event in events)
+    return Script(headers=(("content-type", "text/event-stream"),), steps=steps)
+
+
+def _predict(asked: dict[str, Any]) -> dict[str, Any]:
+    (instance,) = asked["instances"]
+    picture = base64.b64encode(instance["prompt"].encode()).decode()
+    count = asked.get("parameters", {}).get("sampleCount", 1)
+    return {"predictions": [{"bytesBase64Encoded": picture, "mimeType": "image/png"}] * count}
+
+
+_ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | Script]] = {
+    "/images/generations": _images_or_previews,
+    "/audio/speech": _speech,
+    ":predict": _predict,
     "/embeddings": _embeddings,
     ":embedContent": _embed_content,
     ":batchEmbedContents": _batch_embed_contents,

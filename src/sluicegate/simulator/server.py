@@ -23,7 +23,7 @@ import msgspec
 
 from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.connection import Connection
-from sluicegate.simulator.endpoints import answer_of, is_endpoint
+from sluicegate.simulator.endpoints import is_endpoint, script_of
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.formats import Ask, format_of
 from sluicegate.simulator.kept_responses import KeptResponses
@@ -246,10 +246,11 @@ class Simulator:
             script = kept
         elif script is None or script.read_bytes_per_s:
             script = trouble or self._choose(record, asked, script)
-        if script.status < 400 and script.body is None and record.body_at is not None:
-            endpoint = answer_of(record.path, record.body)
-            if endpoint is not None:
-                script = msgspec.structs.replace(script, body=endpoint.decode())
+        if script.status < 400 and script.body is None and not script.steps and record.body_at is not None:
+            told = script_of(record.path, record.body)
+            if told is not None:
+                headers = told.headers + script.headers
+                script = msgspec.structs.replace(script, body=told.body, steps=told.steps, headers=headers)
         limit = asked.limit()
         answer = script.answer or self.default
         if limit is not None and (script.answer is None or script.name == record.model):

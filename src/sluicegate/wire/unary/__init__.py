@@ -8,15 +8,20 @@ from typing import Any, ClassVar, Protocol
 
 from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.messages import Endpoint, StreamError, Usage
-from sluicegate.wire import Bill, json_edit
+from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.request_edges import estimate_input, needed_text, read_members
-from sluicegate.wire.translation import AdmittedRequest, Asked, Notes, PassedAnswer
+from sluicegate.wire.translation import AdmittedRequest, Asked, Notes, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 
 class UnaryRequest(AdmittedRequest, Protocol):
-    """One client's request to such an endpoint. Its limit of output is 0: it has no output tokens."""
+    """One client's request to such an endpoint. Where its limit of output is 0, it has no output tokens."""
+
+    units: Usage | None
+    """What it is known to be charged for beside tokens: pictures, characters."""
+    passes_bytes: bool
+    """Its answer is a stream of bytes that are no events."""
 
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return how a provider of these formats is asked, or None where it cannot be."""
@@ -32,6 +37,10 @@ class UnaryRequest(AdmittedRequest, Protocol):
 
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read what the calls brought. Raises DecodeError."""
+        ...
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Return the codec of a streamed answer, where `stream` is set."""
         ...
 
 
@@ -52,6 +61,8 @@ class JsonRequest:
     names_kept_state = False
     service_tier: str | None = None
     messages_hash = b""
+    units: Usage | None = None
+    passes_bytes = False
 
     def __init__(self, body: bytes, default_model: str | None = None) -> None:
         """Read a body's top level.
@@ -88,6 +99,10 @@ class JsonRequest:
             return json_edit.loads(raw)
         except DecodeError:
             raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Refuse: this endpoint does not stream."""
+        raise AssertionError("this endpoint does not stream")
 
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""

@@ -8,11 +8,11 @@ are sent in pieces, and joined in order. Source: OpenAI's and Google's API refer
 from typing import Any
 
 from sluicegate.errors import BadRequest
-from sluicegate.messages import Endpoint
-from sluicegate.wire import json_edit
+from sluicegate.messages import Endpoint, Usage
+from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.gemini_fields import Fields
 from sluicegate.wire.request_edges import estimate_input, number
-from sluicegate.wire.translation import Asked, Notes, PassedAnswer, bad_field
+from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions, bad_field
 from sluicegate.wire.unary import JsonRequest, gemini_embeddings, openai_embeddings
 from sluicegate.wire.unary.gemini_embeddings import GeminiEmbeddings
 from sluicegate.wire.unary.openai_embeddings import OpenAIEmbeddings, PassingEmbeddings
@@ -100,6 +100,8 @@ class GeminiEmbeddingsRequest:
     names_kept_state = False
     service_tier: str | None = None
     messages_hash = b""
+    units: Usage | None = None
+    passes_bytes = False
 
     def __init__(self, body: bytes, path_model: str, *, batch: bool) -> None:
         """Read a body.
@@ -124,6 +126,10 @@ class GeminiEmbeddingsRequest:
     def value(self, key: str) -> bytes | None:
         """Return nothing: no field of this shape is about routing."""
         return None
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Refuse: this endpoint does not stream."""
+        raise AssertionError("this endpoint does not stream")
 
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""
