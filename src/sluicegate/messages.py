@@ -375,6 +375,13 @@ class Logprobs(msgspec.Struct, gc=False):
     choice: int = 0
 
 
+class Untold(msgspec.Struct, gc=False):
+    """What came has no word in another format, as the trace of a hosted tool and a pause: it is named, not told."""
+
+    what: str
+    """In the provider's words."""
+
+
 class Finish(msgspec.Struct, gc=False):
     """One choice has ended."""
 
@@ -417,6 +424,7 @@ StreamEvent = (
     | OpaqueState
     | Citation
     | Logprobs
+    | Untold
     | Finish
     | UsageReport
     | StreamError

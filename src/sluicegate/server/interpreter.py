@@ -24,6 +24,7 @@ from sluicegate.messages import (
     StreamEvent,
     Text,
     ToolCallStart,
+    Untold,
     Usage,
     UsageReport,
 )
@@ -74,6 +75,7 @@ class Interpreter:
         "dropped",
         "request",
         "turn",
+        "untold",
         "wanted",
     )
 
@@ -118,6 +120,8 @@ class Interpreter:
         self._fetches = fetches
         self.wanted: list[Wanted] = []
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
+        self.untold: list[str] = []
+        """What the answer at hand brought that the client's format has no word for."""
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
@@ -251,7 +255,7 @@ class Interpreter:
         codec = FORMATS[target]
         can = deployment.capabilities
         decoder = codec.stream_decoder(can, options.count_text, options.max_event_bytes)
-        return TranslatedStream(
+        stream = TranslatedStream(
             StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
             self.client.stream_encoder(self.asked),
             partial(codec.decode_answer, can=can),
@@ -260,6 +264,8 @@ class Interpreter:
             choices=options.choices,
             follow=self._new_turn(),
         )
+        self.untold = stream.untold
+        return stream
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read a plain answer, also one that came as a stream although none was asked for.
@@ -287,7 +293,9 @@ class Interpreter:
         if follow is not None:
             for event in events:
                 follow(event)
-        return TranslatedAnswer(self.client, self.asked, events, upstream_id)
+        answer = TranslatedAnswer(self.client, self.asked, events, upstream_id)
+        self.untold = answer.untold
+        return answer
 
     def _new_turn(self) -> Callable[[StreamEvent], None] | None:
         self.turn = None if self._thoughts is None else Turn()
@@ -316,6 +324,7 @@ class TranslatedAnswer:
         self.finish_reason: str | None = None
         self.upstream_id = upstream_id
         self.repaired = False
+        self.untold: list[str] = []
         self._events: list[StreamEvent] = []
         called: set[int] = set()
         ended = False
@@ -327,6 +336,10 @@ class TranslatedAnswer:
                     return
                 case Start():
                     self.upstream_id = self.upstream_id or event.id
+                case Untold():
+                    if event.what not in self.untold:
+                        self.untold.append(event.what)
+                    continue
                 case UsageReport():
                     self.usage = event.usage
                 case ToolCallStart():

@@ -856,6 +856,10 @@ class ServedRequest:
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
             self._interpreter.remember()
+            if self._interpreter.untold:
+                telemetry.log(
+                    telemetry.ANSWER_UNTOLD, id=self.request_id, what=",".join(self._interpreter.untold)
+                )
             await self._settle_as("ok", None, usage, source)
             self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", "ok")
             farewell = self._farewell()
@@ -965,6 +969,8 @@ class ServedRequest:
         dropped = self._interpreter.dropped
         if self._limit is not None:
             dropped = [*dropped, f"{self._request.max_output_key};cut to credit"]
+        if self._answer is not None:
+            dropped = [*dropped, *(f"{what};of the answer" for what in self._interpreter.untold)]
         upstream_id = self._codec.upstream_id if self._codec is not None else row.upstream_id
         return answer_headers(
             self.request_id,

@@ -314,6 +314,8 @@ DEPLOYMENT_REFUSES = Event("deployment_refuses", logging.ERROR)
 """The provider refuses our key, or our budget there is spent: nobody but the operator can mend that."""
 DEPLOYMENT_CLOSED = Event("deployment_closed", logging.INFO)
 """It works again."""
+ANSWER_UNTOLD = Event("answer_untold", logging.INFO)
+"""An answer brought what the client's format has no word for: traces of hosted tools, a pause."""
 SUPERVISOR_LOST = Event("supervisor_lost", logging.ERROR)
 ADMIN_DIED = Event("admin_died", logging.ERROR)
 CONFIG_RELOADED = Event("config_reloaded", logging.INFO)

@@ -56,6 +56,7 @@ class UnaryInterpreter:
         """In which errors are told."""
         self.wanted: list[Wanted] = []
         self.dropped: list[str] = []
+        self.untold: list[str] = []
         self.calls: list[bytes] = []
         """Bodies of the attempt's calls that are still to make."""
         self._brought: list[bytes] = []

@@ -27,6 +27,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Untold,
     UsageReport,
 )
 from sluicegate.wire import usual_event
@@ -214,7 +215,7 @@ class AnthropicStreamDecoder:
             case "text":
                 self._add_text(block, start.text or "")
                 for citation in start.citations or ():
-                    _cite(block, citation)
+                    self._cite(block, citation)
             case "thinking":
                 self._add_reasoning(block, start.thinking or "")
                 block.signature = start.signature or None
@@ -224,6 +225,8 @@ class AnthropicStreamDecoder:
                 self._start_call(block, start)
             case _:
                 self._count_text(start.name or "")
+                if start.type:
+                    self._events.append(Untold(start.type))
 
     def _start_call(self, block: _OpenBlock, start: Block) -> None:
         block.call_index = self._calls
@@ -258,7 +261,7 @@ class AnthropicStreamDecoder:
             case "signature_delta":
                 block.signature = delta.signature or block.signature
             case "citations_delta":
-                _cite(block, delta.citation or {})
+                self._cite(block, delta.citation or {})
 
     def _learn(self, payload: bytes, block: _OpenBlock, kind: str, key: str, text: str | None) -> None:
         """Remember an event of a block that has had one already: the next of its kind needs no decoding."""
@@ -285,6 +288,17 @@ class AnthropicStreamDecoder:
             self._count_text(text)
             if block.call_index is not None:
                 self._events.append(ToolCallDelta(block.call_index, text))
+
+    def _cite(self, block: _OpenBlock, citation: dict[str, object]) -> None:
+        """Keep a source that has an address; pages and offsets of documents mean nothing in another format."""
+        url = citation.get("url")
+        if url is None and citation.get("type") == "search_result_location":
+            url = citation.get("source")
+        title = citation.get("title")
+        if isinstance(url, str) and url.startswith(("http://", "https://")):
+            block.sources.append((url, title if isinstance(title, str) else ""))
+        elif citation:
+            self._events.append(Untold("citations"))
 
     def _close_block(self, index: int) -> None:
         block = self._blocks.pop(index, None)
@@ -329,6 +343,8 @@ class AnthropicStreamDecoder:
         self._close_blocks()
         self._explain(delta)
         reason = read_stop_reason(delta.stop_reason)
+        if reason == "paused":
+            self._events.append(Untold(delta.stop_reason))
         self._events.append(
             Finish(reason, stop_sequence=delta.stop_sequence or None, raw_reason=delta.stop_reason)
         )
@@ -363,16 +379,6 @@ class AnthropicStreamDecoder:
         )
         events.append(End())
         return events
-
-
-def _cite(block: _OpenBlock, citation: dict[str, object]) -> None:
-    """Keep a source that has an address; pages and offsets of documents mean nothing in another format."""
-    url = citation.get("url")
-    if url is None and citation.get("type") == "search_result_location":
-        url = citation.get("source")
-    title = citation.get("title")
-    if isinstance(url, str) and url.startswith(("http://", "https://")):
-        block.sources.append((url, title if isinstance(title, str) else ""))
 
 
 def decode_answer(body: bytes, can: Capabilities) -> list[StreamEvent]:

@@ -29,6 +29,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Untold,
     Usage,
     UsageReport,
 )
@@ -310,6 +311,8 @@ class GeminiAnswerDecoder:
             message = said if isinstance(said, str) and said else f"the model's answer failed ({reason})"
             self._fail(StreamError(status=502, message=message, code=reason))
             return
+        if reason == "CONTINUATION":
+            self._events.append(Untold(reason))
         choice.finish = Finish(ours, choice.index, raw_reason=reason)
         self._events.append(choice.finish)
 
@@ -334,6 +337,9 @@ class GeminiAnswerDecoder:
         for code in (part.executableCode, part.codeExecutionResult):
             if code is not None:
                 self._say(choice, _fenced(code))
+        for name, value in (("toolCall", part.toolCall), ("toolResponse", part.toolResponse)):
+            if bytes(value) != b"null":
+                self._events.append(Untold(name))
         if signature is not None:
             choice.content = True
             choice.finish = None

@@ -61,6 +61,9 @@ class Part(msgspec.Struct, gc=False):
     inlineData: Blob | None = None
     executableCode: Code | None = None
     codeExecutionResult: Code | None = None
+    toolCall: msgspec.Raw = _NULL
+    toolResponse: msgspec.Raw = _NULL
+    """Traces of tools that the vendor hosts."""
 
 
 class Content(msgspec.Struct, gc=False):

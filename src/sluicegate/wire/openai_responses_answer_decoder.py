@@ -28,6 +28,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Untold,
     UsageReport,
 )
 from sluicegate.wire.envelope import open_envelope
@@ -255,6 +256,8 @@ class ResponsesStreamDecoder:
         self._usual = None
         if item.type in ("function_call", "custom_tool_call"):
             self._name_call(opened, item)
+        elif item.type not in ("message", "reasoning", ""):
+            self._events.append(Untold(item.type))
         return opened
 
     def _item_of(self, piece: Piece, kind: str, id_: str | None = None) -> _OpenItem:

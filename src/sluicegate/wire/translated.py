@@ -19,6 +19,7 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
+    Untold,
     Usage,
     UsageReport,
 )
@@ -78,6 +79,8 @@ class TranslatedStream:
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
+        self.untold: list[str] = []
+        """What came and has no word in the client's format, each once."""
         self._put_right = False
         self._started = False
         self._reasons: dict[int, tuple[str, str | None]] = {}
@@ -145,6 +148,9 @@ class TranslatedStream:
         elif isinstance(event, Start):
             self.usage = event.usage or self.usage
             self._begin()
+        elif isinstance(event, Untold):
+            if event.what not in self.untold:
+                self.untold.append(event.what)
         elif isinstance(event, ToolCallEnd):
             self.out.append(self._encoder.event(event))
         else:
