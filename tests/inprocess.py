@@ -32,6 +32,7 @@ from sluicegate.server.control import (
     open_supervisor_end,
 )
 from sluicegate.server.credit import Credit
+from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.journal_reader import Segment
 from sluicegate.server.settings import WorkerSettings
@@ -137,6 +138,10 @@ class InProcessGate:
                 self._bank.given_back(WORKER, message)
             case KeyAsked():
                 self._channel.send(KeyAnswer(message.question, None))
+            case GenerationAsked():
+                rows = [row for row in self.rows() if row.request_id == message.request_id]
+                mine = next((row for row in rows if row.key_id == message.key_id), None)
+                self._channel.send(GenerationTold(message.question, mine))
             case JournalGrew():
                 self._read_journal()
 

@@ -143,6 +143,16 @@ class Meter:
             usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
         return usage, "counted"
 
+    def so_far(self) -> tuple[Usage, UsageSource]:
+        """Return what `produced` does, without counting what waits in line: it may be a little less."""
+        if not self.late:
+            return self.produced()
+        usage = Usage() if self.reported is None else msgspec.structs.replace(self.reported)
+        usage.output_tokens = max(usage.output_tokens or 0, self.counted_floor())
+        if usage.input_tokens is None:
+            usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+        return usage, "counted"
+
     def produced(self) -> tuple[Usage, UsageSource]:
         """Return the usage of an answer that was cut, as far as it came.
 

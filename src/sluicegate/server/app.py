@@ -26,13 +26,15 @@ from sluicegate.server.choosing import allowed
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.generations import answer_generation
 from sluicegate.server.idempotency import claim_request
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.kept_responses import answer_kept
-from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest, new_request_id
+from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest
 from sluicegate.server.refusals import answer_headers, error_lines
+from sluicegate.server.request_ids import new_request_id
 from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
@@ -79,6 +81,7 @@ class Gateway:
         till = Till(credit, journal, link, synced=settings.journal.sync == "disk")
         till.on_crash = settings.billing.on_crash
         self._bench = Bench(settings, till, self._deadlines, self._pool, number)
+        link.on_running_asked = self._bench.running_row
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
         self._started_at = int(time.time())
@@ -229,6 +232,10 @@ class Gateway:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
         elif route.kind == "response":
             body = await answer_kept(self._bench, exchange, key, route)
+            if not exchange.gone:
+                exchange.respond(200, JSON + answer_headers(request_id), body)
+        elif route.kind == "generation":
+            body = await answer_generation(self._bench, self._link, key, route.id)
             if not exchange.gone:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
         elif route.kind in ("models", "model"):

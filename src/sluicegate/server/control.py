@@ -15,8 +15,10 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.ledger import UsageRow
 from sluicegate.errors import DecodeError, StoreUnavailable
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
+from sluicegate.server.generation_messages import GenerationAsked, GenerationTold, RunningAsked, RunningTold
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.store import KeptResponse
 
@@ -155,8 +157,10 @@ FromSupervisor = (
     | Recall
     | SupervisorBeat
     | DeploymentHealth
-    | Order
     | ClaimAnswer
+    | GenerationTold
+    | RunningAsked
+    | Order
 )
 
 
@@ -251,8 +255,12 @@ FromWorker = (
     | ResponseAsked
     | ResponseKept
     | ResponseDropped
+    | GenerationAsked
+    | RunningTold
     | Counters
 )
+
+Answer = TypeVar("Answer", ClaimAnswer, GenerationTold)
 
 
 # ── framing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -393,6 +401,8 @@ class SupervisorLink:
         self.on_recall: Callable[[Recall], None] | None = None
         self.on_lease_lost: Callable[[], None] | None = None
         """The connection is gone: no lease comes any more."""
+        self.on_running_asked: Callable[[str, str], UsageRow | None] | None = None
+        """Finds the row of a running request by the ids of its key and its own."""
         self.lost = asyncio.Event()
         """Set when the supervisor is gone for good."""
         self._loop = asyncio.get_running_loop()
@@ -405,11 +415,10 @@ class SupervisorLink:
             _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost
         )
         self._questions = 0
-        self._asked: dict[int, asyncio.Future[ResponseAnswer]] = {}
         self._lookups: dict[bytes, asyncio.Future[KeyRecord | None]] = {}
         self._asked_hashes: dict[int, bytes] = {}
         self._misses: dict[bytes, float] = {}
-        self._claims: dict[int, asyncio.Future[ClaimAnswer]] = {}
+        self._asked: dict[int, asyncio.Future[Any]] = {}
         self._lookup_tokens = LOOKUPS_BURST
         self._lookups_at = self._loop.time()
         self._heard_at = self._loop.time()
@@ -489,25 +498,18 @@ class SupervisorLink:
         except TimeoutError:
             raise StoreUnavailable("the key could not be looked up in time") from None
 
-    async def ask(self, message: Callable[[int], ClaimAsked | ClaimEnded]) -> ClaimAnswer:
-        """Ask something about an idempotency key.
+    async def ask(self, message: Callable[[int], FromWorker], answer: type[Answer]) -> Answer:
+        """Ask the supervisor something that it answers by the number of the question.
 
         Args:
-            message: made with the number of the question.
+            message: made with that number.
+            answer: what it is answered with.
         Raises:
             StoreUnavailable: no answer within a second.
         """
         question = self.next_question()
-        waiting: asyncio.Future[ClaimAnswer] = self._loop.create_future()
-        self._claims[question] = waiting
-        self.send(message(question))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await waiting
-        except TimeoutError:
-            raise StoreUnavailable("the idempotency key could not be looked up in time") from None
-        finally:
-            self._claims.pop(question, None)
+        told: Answer = await self._answer(question, message(question))
+        return told
 
     async def ask_keeper(self, question: ResponseAsked | ResponseKept | ResponseDropped) -> ResponseAnswer:
         """Ask about answers that are kept.
@@ -515,18 +517,22 @@ class SupervisorLink:
         Raises:
             StoreUnavailable: no answer within a second.
         """
+        told: ResponseAnswer = await self._answer(question.question, question)
+        return told
+
+    async def _answer(self, question: int, message: FromWorker) -> Any:
         if not self._channel.is_open:
             raise StoreUnavailable("the supervisor is gone")
-        answer: asyncio.Future[ResponseAnswer] = self._loop.create_future()
-        self._asked[question.question] = answer
-        self.send(question)
+        waiting: asyncio.Future[Any] = self._loop.create_future()
+        self._asked[question] = waiting
+        self.send(message)
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await answer
+                return await waiting
         except TimeoutError:
-            raise StoreUnavailable("kept answers could not be reached in time") from None
+            raise StoreUnavailable("the supervisor did not answer in time") from None
         finally:
-            self._asked.pop(question.question, None)
+            self._asked.pop(question, None)
 
     def close(self) -> None:
         """Close the connection after what was sent has left."""
@@ -568,14 +574,14 @@ class SupervisorLink:
                 self.send(WorkerBeat())
             case KeyAnswer():
                 self._key_answered(message)
-            case ClaimAnswer():
-                waiting = self._claims.pop(message.question, None)
+            case RunningAsked():
+                found = self.on_running_asked
+                row = None if found is None else found(message.key_id, message.request_id)
+                self.send(RunningTold(message.question, row))
+            case ClaimAnswer() | GenerationTold() | ResponseAnswer():
+                waiting = self._asked.pop(message.question, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
-            case ResponseAnswer():
-                kept_waiting = self._asked.get(message.question)
-                if kept_waiting is not None and not kept_waiting.done():
-                    kept_waiting.set_result(message)
             case KeysChanged():
                 self._keys_changed(message)
             case DeploymentHealth():
@@ -625,17 +631,13 @@ class SupervisorLink:
             if not lookup.done():
                 lookup.set_exception(gone)
                 lookup.exception()  # retrieved here, as those who asked may have left
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(gone)
-                answer.exception()
         self._lookups.clear()
         self._asked_hashes.clear()
-        for waiting in self._claims.values():
+        for waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_exception(gone)
                 waiting.exception()
-        self._claims.clear()
+        self._asked.clear()
         if self.on_lease_lost is not None:
             self.on_lease_lost()
         self.lost.set()

@@ -18,7 +18,7 @@ from sluicegate.errors import (
     RequestRunning,
     StoreUnavailable,
 )
-from sluicegate.server.claim_messages import ClaimAsked, ClaimEnded
+from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.inbound import Exchange
 
@@ -78,7 +78,9 @@ class ClaimedRequest:
             if not owed:
                 done = row is not None and stands(row)
                 answer = self._held.kept if done else None
-                await self._link.ask(lambda question: ClaimEnded(question, self._claim, done, answer))
+                await self._link.ask(
+                    lambda question: ClaimEnded(question, self._claim, done, answer), ClaimAnswer
+                )
         except StoreUnavailable:
             pass  # its usage row will tell
         finally:
@@ -111,7 +113,7 @@ async def claim_request(
         request_id=request_id,
     )
     try:
-        answer = await link.ask(lambda question: ClaimAsked(question, claim))
+        answer = await link.ask(lambda question: ClaimAsked(question, claim), ClaimAnswer)
     except StoreUnavailable:
         link.send(ClaimEnded(link.next_question(), claim, False))  # it may still be claimed for us
         raise

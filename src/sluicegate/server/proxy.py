@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.limits import KeyLimits, Refusal
@@ -177,17 +179,16 @@ class Bench:
         self.limits[key.id] = (key, limits)
         return limits
 
+    def running_row(self, key_id: str, request_id: str) -> UsageRow | None:
+        """Return the row of a key's running request as it would be now; None where none of that id is served here."""
+        for request in self.running:
+            if request.request_id == request_id and request.key_id == key_id:
+                return request.row_so_far()
+        return None
+
 
 def _same_limits(one: KeyRecord, other: KeyRecord) -> bool:
     return (one.rpm, one.tpm, one.max_streams) == (other.rpm, other.tpm, other.max_streams)
-
-
-def new_request_id(number: int) -> str:
-    """Return an id: the time in milliseconds, 96 random bits, and the number of the worker process.
-
-    The time keeps new rows together in the store's indexes; the number tells where a running request is.
-    """
-    return f"req_{time.time_ns() // 1_000_000:011x}{os.urandom(12).hex()}{number:x}"
 
 
 class ServedRequest:
@@ -831,6 +832,30 @@ class ServedRequest:
     def tab(self) -> Tab | None:
         """What the request was settled as; None where it was never admitted."""
         return getattr(self, "_tab", None)
+
+    @property
+    def key_id(self) -> str:
+        """Whose request it is."""
+        return self._key.id
+
+    def row_so_far(self) -> UsageRow | None:
+        """Return the row as it would be now; None once it is settled."""
+        if self._tab.settled:
+            return None
+        if self._codec is not None:
+            self._meter.report(self._codec.usage)
+        usage, source = self._meter.so_far()
+        now = time.monotonic()
+        row = msgspec.structs.replace(
+            self._row,
+            usage=usage,
+            usage_source=source,
+            cost_nano_usd=self._tab.cost_so_far(usage) if source != "none" else 0,
+            duration_ms=round((now - self._started) * 1000, 3),
+        )
+        if self._first_content is not None:
+            row.ttft_ms = round((self._first_content - self._started) * 1000, 3)
+        return row
 
     @property
     def streaming(self) -> bool:

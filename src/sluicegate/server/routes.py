@@ -118,7 +118,7 @@ def match(method: str, path: str, query: str) -> Route:
         return _response(method, path)
     if path.startswith("/v1/generations/"):
         _require(method, "GET", "HEAD")
-        return Route("generation", "chat", unquote(path[16:]))
+        return Route("generation", id=unquote(path[16:]))
     raise _unknown(method, path)
 
 

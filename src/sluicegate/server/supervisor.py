@@ -43,6 +43,8 @@ from sluicegate.server.control import (
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.generation_desk import GenerationDesk
+from sluicegate.server.generation_messages import GenerationAsked, RunningTold
 from sluicegate.server.health_board import HealthBoard
 from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
@@ -221,6 +223,9 @@ class Supervisor:
         )
         self._ended_journals: set[int] = set()
         self._claims = ClaimDesk(store, self._slots.send)
+        self._generations = GenerationDesk(
+            store, self._drain.drain, self._slots.send, lambda: self._slots.live
+        )
         self._health = HealthBoard()
         self._operations = Operations(store, self._drain, self._bank, self._keys)
         self._operations.add("status", self._status)
@@ -269,6 +274,7 @@ class Supervisor:
             await self._slots.close()
             await self._control.close()
             await self._admin.stop()
+            self._generations.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -352,6 +358,8 @@ class Supervisor:
                         self._slots.send(number, message)
             case ClaimAsked() | ClaimEnded():
                 self._claims.heard(worker.number, message)
+            case GenerationAsked() | RunningTold():
+                self._generations.heard(worker.number, message)
             case KeyAsked():
                 self._slots.send(worker.number, KeyAnswer(message.question, self._keys.find(message.hash)))
 
