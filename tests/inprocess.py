@@ -9,12 +9,15 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import LeaseBook
 from sluicegate.billing.ledger import ProviderCost, Record, Settled, UsageRow
+from sluicegate.billing.spending_limits import day_of
 from sluicegate.config import load
 from sluicegate.server.app import Gateway
 from sluicegate.server.bank import Bank
@@ -47,7 +50,7 @@ WORKER = 1
 class InProcessGate:
     """A running gateway, and what its supervisor would know."""
 
-    def __init__(self, settings: WorkerSettings, boot: Boot, book: LeaseBook) -> None:
+    def __init__(self, settings: WorkerSettings, boot: Boot, book: LeaseBook, budgets: Budgets) -> None:
         self.settings = settings
         self.book = book
         """Balances and leases; a charge is booked when it is read from the journal."""
@@ -56,7 +59,9 @@ class InProcessGate:
         self.gateway: Gateway
         self.port = 0
         self._boot = boot
-        self._bank = Bank(book, self)
+        self.budgets = budgets
+        """Spending limits of keys, and their leases."""
+        self._bank = Bank(book, self, budgets)
         self._channel: Channel[FromWorker]
         self._segment: Segment
 
@@ -151,7 +156,9 @@ class InProcessGate:
             self.records += batch.records
             for record in batch.records:
                 if isinstance(record, Settled):
-                    self.book.book(record.account_id, WORKER, record.row.cost_nano_usd)
+                    row = record.row
+                    self.book.book(record.account_id, WORKER, row.cost_nano_usd)
+                    self.budgets.book(row.key_id, row.started_at, row.cost_nano_usd, WORKER, held=row.limited)
             if batch.at_end:
                 return
 
@@ -170,5 +177,8 @@ def in_process_gate(folder: Path, config: dict[str, Any]) -> InProcessGate:
     for key in keys:
         if not key.record.unlimited:
             balances[key.record.account_id] = balances.get(key.record.account_id, 0) + key.balance_nano
+    budgets = Budgets()
+    for key in keys:
+        budgets.put(key.record, {}, day_of(time.time()))
     boot = Boot(WORKER, settings, [key.record for key in keys])
-    return InProcessGate(settings, boot, LeaseBook(balances))
+    return InProcessGate(settings, boot, LeaseBook(balances), budgets)

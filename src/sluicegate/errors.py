@@ -87,10 +87,12 @@ class InsufficientBalance(ClientError):
     status = 402
     kind = "balance_exhausted"
 
-    def __init__(self, message: str, *, available_nano: int | None = None) -> None:
+    def __init__(self, message: str, *, available_nano: int | None = None, limit: str = "") -> None:
         super().__init__(message)
         self.available_nano = available_nano
         """What could have been reserved, in nano-USD, where that is known."""
+        self.limit = limit
+        """The window of the spending limit that is reached; empty where it is credit that is short."""
 
 
 class Forbidden(ClientError):

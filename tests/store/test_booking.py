@@ -27,7 +27,7 @@ async def test_a_batch_moves_balances_and_notes_its_offset(store: SqliteStore) -
     result = await store.commit_journal(batch, "a.journal", 120, NOW)
     assert result.charged == {"dev": 500}
     assert result.shortfall == {"dev": 50}
-    assert result.closed == ["r1", "r2"]
+    assert [row.request_id for row in result.rows] == ["r1", "r2"]
     assert (result.repeated, result.clamped) == (0, 0)
     assert await balance(store) == 1_000_000 - 500
     assert await store.journal_offsets() == {"a.journal": 120}
@@ -45,9 +45,9 @@ async def test_a_batch_moves_balances_and_notes_its_offset(store: SqliteStore) -
 async def test_x6_a_replay_charges_nothing_twice(store: SqliteStore) -> None:
     batch: list[Record] = [settled("r1", 300), lost_attempt("r1", 1, 40), settled("r1", 300)]
     first = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert (first.charged, first.closed, first.repeated) == ({"dev": 300}, ["r1"], 1)
+    assert (first.charged, len(first.rows), first.repeated) == ({"dev": 300}, 1, 1)
     again = await store.commit_journal(batch, "b.journal", 10, NOW + 1)
-    assert (again.charged, again.closed, again.repeated) == ({}, [], 2)
+    assert (again.charged, again.rows, again.repeated) == ({}, [], 2)
     assert await balance(store) == 999_700
     assert (await store.verify()).clean
 
@@ -107,7 +107,7 @@ async def test_amounts_beyond_64_bits_do_not_stop_the_drain(store: SqliteStore) 
     batch += [lost_attempt(f"r{n}", 1, 2**63 + 5) for n in range(3)]
     batch.append(settled("after", 7))
     result = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert len(result.closed) == 4
+    assert len(result.rows) == 4
     report = await store.verify()
     assert report.clean
     assert max(map(abs, report.balances.values())) <= MAX_NANO
@@ -148,7 +148,7 @@ def test_x6_batches_in_random_splits_book_the_same(
 async def test_a_large_batch_is_one_transaction(store: SqliteStore) -> None:
     batch: list[Record] = [settled(f"r{n}", 1) for n in range(3000)]
     result = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert len(result.closed) == 3000
+    assert len(result.rows) == 3000
     assert await balance(store) == 997_000
 
 

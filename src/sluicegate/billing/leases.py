@@ -25,6 +25,8 @@ class Grant(NamedTuple):
     """What was free before; tells a refused client how much there is."""
     scarce: bool
     """Credit is short: what the worker does not need goes back at once."""
+    limit: str = ""
+    """The window of the spending limit that leaves no more; empty for balances."""
 
 
 class _Account:
@@ -77,6 +79,10 @@ class LeaseBook:
         """Return the worker processes that hold a lease on the account."""
         account = self._accounts.get(account_id)
         return set() if account is None else set(account.leased_by)
+
+    def beside(self, account_id: str) -> list[str]:
+        """Return what must be called back together with this account: nothing."""
+        return []
 
     def lease(self, account_id: str, worker: int, need_nano: int, workers: int) -> Grant:
         """Lease at least `need_nano`, or nothing."""

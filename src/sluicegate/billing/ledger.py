@@ -46,7 +46,9 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     list_cost_nano_usd: int = 0
     """Price times usage."""
     shortfall_nano_usd: int = 0
-    """list cost less what was charged, where credit did not reach."""
+    """list cost less what was charged, where credit or a spending limit did not reach."""
+    limited: bool = False
+    """Its key has spending limits, and the charge was held against them."""
     ttft_ms: float | None = None
     duration_ms: float = 0.0
     tokens_per_s: float | None = None

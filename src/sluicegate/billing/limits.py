@@ -82,9 +82,13 @@ class Refusal:
 class KeyLimits:
     """What one key may do in this worker. Take on admission, release exactly once when the request has ended."""
 
-    __slots__ = ("_max_streams", "_requests", "_running", "_tokens")
+    __slots__ = ("_max_streams", "_requests", "_running", "_tokens", "spending")
 
-    def __init__(self, rpm: int | None, tpm: int | None, max_streams: int | None) -> None:
+    def __init__(
+        self, rpm: int | None, tpm: int | None, max_streams: int | None, *, spending: bool = False
+    ) -> None:
+        """Args: spending: the key has spending limits, which are counted elsewhere."""
+        self.spending = spending
         self._requests = SlidingWindow(rpm) if rpm is not None else None
         self._tokens = SlidingWindow(tpm) if tpm is not None else None
         self._max_streams = max_streams

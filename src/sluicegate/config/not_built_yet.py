@@ -34,11 +34,6 @@ NOT_BUILT_YET = (
     NotBuilt("models.*.stream.plain_keepalive"),
     NotBuilt("models.*.stream.min_tokens_per_s"),
     NotBuilt("models.*.stream.continue_midstream"),
-    NotBuilt("keys.*.day_usd"),
-    NotBuilt("keys.*.week_usd"),
-    NotBuilt("keys.*.month_usd"),
-    NotBuilt("keys.*.lifetime_usd"),
-    NotBuilt("keys.*.on_limit"),
 )
 """Every setting that the schema takes and the gate does not act on."""
 

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
+from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import Grant, LeaseBook
+from sluicegate.billing.spending_limits import BUDGET
 from sluicegate.server.control import ANSWER_S, GivenBack, LeaseAsked, Leased, Recall
 
 RECALL_S = 0.15
@@ -51,8 +53,10 @@ class _Round:
 class Bank:
     """Answers questions for credit out of a lease book."""
 
-    def __init__(self, book: LeaseBook, branch: Branch) -> None:
+    def __init__(self, book: LeaseBook, branch: Branch, budgets: Budgets | None = None) -> None:
+        """Args: budgets: the spending limits of keys, which are leased by names of their own."""
         self._book = book
+        self._budgets = budgets or Budgets()
         self._branch = branch
         self._loop = asyncio.get_running_loop()
         self._rounds: dict[str, _Round] = {}
@@ -62,6 +66,14 @@ class Bank:
     def book(self) -> LeaseBook:
         """Balances and leases."""
         return self._book
+
+    @property
+    def budgets(self) -> Budgets:
+        """Spending limits of keys, and their leases."""
+        return self._budgets
+
+    def _of(self, account_id: str) -> LeaseBook | Budgets:
+        return self._budgets if account_id.startswith(BUDGET) else self._book
 
     def asked(self, worker: int, question: LeaseAsked) -> None:
         """Answer a worker's question, now or after a round."""
@@ -78,7 +90,7 @@ class Bank:
         Raises:
             AssertionError: it gives back more than it holds.
         """
-        self._book.give_back(answer.account_id, worker, answer.amount_nano)
+        self._of(answer.account_id).give_back(answer.account_id, worker, answer.amount_nano)
         if answer.question:
             running = self._rounds.get(answer.account_id)
             if running is not None and running.number == answer.question:
@@ -88,9 +100,14 @@ class Bank:
     def release_worker(self, worker: int) -> None:
         """Free what a dead worker held; its whole journal is committed."""
         self._book.release_worker(worker)
+        self._budgets.release_worker(worker)
         for account_id, running in list(self._rounds.items()):
             running.awaited.discard(worker)
             self._close_if_complete(account_id, running)
+
+    def call_back(self, account_id: str) -> None:
+        """Have all that is idle of a lease given back, as there is less to lease than there was."""
+        self._after_round(account_id, lambda silent: True)
 
     async def hold(self, account_id: str, amount_nano: int) -> bool:
         """Keep free credit for a debit by hand, idle leases called back for it; False where it is not enough.
@@ -116,7 +133,7 @@ class Bank:
 
     def _met(self, worker: int, question: LeaseAsked) -> bool:
         """Answer out of free credit where it covers the whole question."""
-        if question.part and self._book.free(question.account_id) < question.amount_nano:
+        if question.part and self._of(question.account_id).free(question.account_id) < question.amount_nano:
             return False
         grant = self._grant(worker, question)
         if grant.amount_nano < question.amount_nano:
@@ -130,16 +147,18 @@ class Bank:
             return True
         grant = self._grant(worker, question)
         if grant.amount_nano == 0 and silent and not question.part:
-            hidden = sum(self._book.leased_to(question.account_id, holder) for holder in silent)
+            book = self._of(question.account_id)
+            hidden = sum(book.leased_to(question.account_id, holder) for holder in silent)
             if grant.available_nano + hidden >= question.amount_nano:
                 return self._loop.time() - asked_at > ANSWER_S  # unanswered, it ends as unavailable
         self._tell(worker, question, grant)
         return True
 
     def _grant(self, worker: int, question: LeaseAsked) -> Grant:
+        book = self._of(question.account_id)
         if question.part:
-            return self._book.lease_part(question.account_id, worker, question.amount_nano)
-        return self._book.lease(
+            return book.lease_part(question.account_id, worker, question.amount_nano)
+        return book.lease(
             question.account_id, worker, question.amount_nano, max(1, sum(1 for _ in self._branch.live))
         )
 
@@ -152,6 +171,7 @@ class Bank:
                 grant.amount_nano,
                 grant.available_nano,
                 grant.scarce,
+                grant.limit,
             ),
         )
 
@@ -165,8 +185,12 @@ class Bank:
     def _start_round(self, account_id: str, closing: list[_Closing]) -> None:
         self._round_number += 1
         # A dead worker cannot answer, but its lease comes free as soon as its journal is committed.
-        running = _Round(self._round_number, self._book.holders(account_id), closing)
+        book = self._of(account_id)
+        running = _Round(self._round_number, book.holders(account_id), closing)
         self._rounds[account_id] = running
+        for other in book.beside(account_id):
+            for worker in running.awaited:  # answered before the round's own, as answers keep their order
+                self._branch.send(worker, Recall(0, other))
         for worker in running.awaited:
             self._branch.send(worker, Recall(running.number, account_id))
         if running.awaited:

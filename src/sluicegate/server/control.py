@@ -66,6 +66,7 @@ class Boot(msgspec.Struct, tag="boot", frozen=True):
     settings: WorkerSettings
     keys: list[KeyRecord]
     health: list[DeploymentHealth] = []
+    cautious: list[str] = []
 
 
 class Configure(msgspec.Struct, tag="configure", frozen=True):
@@ -98,6 +99,14 @@ class Leased(msgspec.Struct, tag="leased", frozen=True):
     """What was free before the grant."""
     scarce: bool
     """Whatever is not needed goes back at once, until a lease says otherwise."""
+    limit: str = ""
+    """The window of the spending limit that leaves no more, where it was asked for a budget."""
+
+
+class Cautious(msgspec.Struct, tag="cautious", frozen=True):
+    """The accounts whose streams hold their whole output limit from now on, all of them; see `billing.shortfall`."""
+
+    accounts: list[str]
 
 
 class ResponseAnswer(msgspec.Struct, tag="response", frozen=True):
@@ -155,6 +164,7 @@ FromSupervisor = (
     | ResponseAnswer
     | Leased
     | Recall
+    | Cautious
     | SupervisorBeat
     | DeploymentHealth
     | ClaimAnswer
@@ -397,6 +407,8 @@ class SupervisorLink:
     def __init__(self) -> None:
         self.keys: dict[bytes, KeyRecord] = {}
         """Every key by its hash, revoked ones too."""
+        self.cautious: frozenset[str] = frozenset()
+        """Accounts whose streams hold their whole output limit; hardly ever any."""
         self.on_leased: Callable[[Leased], None] | None = None
         self.on_recall: Callable[[Recall], None] | None = None
         self.on_lease_lost: Callable[[], None] | None = None
@@ -584,6 +596,8 @@ class SupervisorLink:
                     waiting.set_result(message)
             case KeysChanged():
                 self._keys_changed(message)
+            case Cautious():
+                self.cautious = frozenset(message.accounts)
             case DeploymentHealth():
                 if self._on_health is not None:
                     self._on_health(message)
@@ -591,6 +605,7 @@ class SupervisorLink:
                     self._early_health.append(message)
             case Boot():
                 self.keys = {key.hash: key for key in message.keys}
+                self.cautious = frozenset(message.cautious)
                 self._early_health += message.health
                 if not self._boot.done():
                     self._boot.set_result(message)

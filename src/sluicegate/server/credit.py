@@ -1,5 +1,7 @@
 """Credit in the worker: reservations out of allowances that the supervisor leased from account balances.
 
+Spending limits of keys are reserved in the same way, under the name of a budget in place of an account's.
+
 Reserving is a subtraction as long as the allowance lasts; only then is the supervisor asked. While an
 account's credit is scarce (the supervisor says so) nothing idle is kept here: what a settlement frees goes
 back at once, so that another worker can use it.
@@ -10,6 +12,7 @@ or on its way back.
 
 import asyncio
 
+from sluicegate.billing.spending_limits import budget_name, day_of
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.money import format_usd
 from sluicegate.server.control import ANSWER_S, GivenBack, LeaseAsked, Leased, Recall, SupervisorLink
@@ -45,13 +48,16 @@ class _Question:
 
 
 class Credit:
-    """The allowances of one worker process, by account. Unlimited accounts never come here."""
+    """The allowances of one worker process, by account or budget. Unlimited accounts never come here."""
 
     def __init__(self, link: SupervisorLink) -> None:
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._idle: dict[str, int] = {}
         self._scarce: set[str] = set()
+        self._days: dict[str, int] = {}
+        self._left_days: dict[str, int] = {}
+        """The day of each key's last budget, and of the one before."""
         self._questions: dict[int, _Question] = {}
         self.waits = 0
         """Requests that had to ask the supervisor, for the metrics."""
@@ -87,6 +93,7 @@ class Credit:
                 f"Insufficient balance: this request reserves {format_usd(nano)} USD, "
                 f"{format_usd(lease.available_nano)} USD are available.",
                 available_nano=lease.available_nano,
+                limit=lease.limit,
             )
 
     def settle(self, account_id: str, reserved_nano: int, charged_nano: int) -> None:
@@ -124,6 +131,22 @@ class Credit:
             if lease is not None:
                 got += min(lease.amount_nano, missing_nano - got)
         return got
+
+    def budget_of(self, key_id: str, at: float) -> str:
+        """Return the name under which a key's spending limits are reserved for a request admitted at a moment.
+
+        What is idle of another day goes back: it counts against the same week and month.
+        """
+        day = day_of(at)
+        last = self._days.get(key_id)
+        if last is not None and last != day:
+            before, self._left_days[key_id] = self._left_days.get(key_id), last
+            if before is not None and before != day:
+                self._scarce.discard(budget_name(key_id, before))
+            self._scarce.add(budget_name(key_id, last))
+            self._give_back(budget_name(key_id, last))
+        self._days[key_id] = day
+        return budget_name(key_id, day)
 
     def idle(self, account_id: str) -> int:
         """Return the idle allowance."""

@@ -4,9 +4,12 @@ Changes of keys and credit are `store.operations`, done here between two commits
 lease book and the workers follow the store exactly. What is asked comes by `control_socket`.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.spending_limits import limits_of
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd
 from sluicegate.server.bank import Bank
@@ -15,6 +18,9 @@ from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.telemetry import OPERATION_DONE, log
 from sluicegate.store import Store
 from sluicegate.store.operations import apply_operation
+from sluicegate.store.spending import follow_limits
+
+_UNLIMITED = KeyRecord(id="", name="", prefix="", hash=b"", account_id="")
 
 READING = frozenset({"keys.list", "accounts.list"})
 
@@ -57,7 +63,17 @@ class Operations:
         for account in await self._store.all_accounts():
             if not account.unlimited:
                 self._bank.book.set_balance(account.id, account.balance_nano)
-        self._keys.replace(await self._store.all_keys())
+        keys = await self._store.all_keys()
+        for key in keys:
+            if limits_of(key) != limits_of(self._keys.find(key.hash) or _UNLIMITED):
+                await self._follow_limits(key)
+        self._keys.replace(keys)
+
+    async def _follow_limits(self, key: KeyRecord) -> None:
+        """Take over a key's spending limits before any worker knows them; the drain is paused."""
+        if await follow_limits(self._store, self._bank.budgets, key, time.time()):
+            for name in self._bank.budgets.names(key.id):
+                self._bank.call_back(name)
 
     async def _change(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Change keys or credit in the store, then in the lease book and the workers."""
@@ -69,7 +85,9 @@ class Operations:
             if key is not None:
                 if not key["unlimited"]:
                     self._bank.book.set_balance(key["account"], key["balance_nano_usd"])
-                self._keys.put(await self._store.get_key(key["id"]))
+                changed = await self._store.get_key(key["id"])
+                await self._follow_limits(changed)
+                self._keys.put(changed)
         log(OPERATION_DONE, operation=name, key=key and key["id"], account=account and account["id"])
         return result
 

@@ -22,6 +22,7 @@ from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.limits import KeyLimits, Refusal
 from sluicegate.billing.meter import InputRatios, Meter
 from sluicegate.billing.profiles import Switches, decide
+from sluicegate.billing.spending_limits import limits_of
 from sluicegate.errors import (
     ClientError,
     DecodeError,
@@ -172,10 +173,12 @@ class Bench:
         known = self.limits.get(key.id)
         if known is not None and known[0] is key:
             return known[1]
+        spending = bool(limits_of(key))
         if known is not None and _same_limits(known[0], key):
+            known[1].spending = spending
             self.limits[key.id] = (key, known[1])
             return known[1]
-        limits = KeyLimits(key.rpm, key.tpm, key.max_streams)
+        limits = KeyLimits(key.rpm, key.tpm, key.max_streams, spending=spending)
         self.limits[key.id] = (key, limits)
         return limits
 
@@ -272,7 +275,7 @@ class ServedRequest:
             raise RateLimited(admitted.message, admitted.wait_s)
         used = 0
         try:
-            await self._reserve(model)
+            await self._reserve(model, limits)
             self._bench.running.add(self)
             used = await self._run()
         finally:
@@ -325,12 +328,19 @@ class ServedRequest:
             interpreter.replace_body(body)
             self._request = interpreter.request
 
-    async def _reserve(self, model: Model) -> None:
+    async def _reserve(self, model: Model, limits: KeyLimits) -> None:
         request = self._request
         settings = self._plan.settings
+        till = self._bench.till
         whole = self._wanted_output()
         output = whole
-        if request.stream and not self._hides_output() and self._interpreter.units is None:
+        cautious = till.link.cautious
+        if (
+            request.stream
+            and not self._hides_output()
+            and self._interpreter.units is None
+            and not (cautious and self._key.account_id in cautious)
+        ):
             output = min(whole, settings.billing.reserve_output_tokens)
         self._row = UsageRow(
             request_id=self.request_id,
@@ -349,7 +359,8 @@ class ServedRequest:
             others = tuple(one.model.price_at(self._started_at) for one in self._served)
         tier = request.service_tier if others or (price is not None and price.service_tiers) else None
         units = self._interpreter.units
-        self._tab = Tab(self._bench.till, self._key, price, self._row, others, tier, units)
+        budget = till.credit.budget_of(self._key.id, self._started_at) if limits.spending else None
+        self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget)
         covered = await self._tab.reserve(
             request.input_estimate,
             output * request.choices,
@@ -363,7 +374,7 @@ class ServedRequest:
             self._key.id,
             model.id,
             len(request.body),
-            self._counted if request.stream and (self._tab.prepaid or self._checkpoints) else None,
+            self._counted if request.stream and (self._tab.held or self._checkpoints) else None,
             self._text_is_late,
         )
 
@@ -780,7 +791,7 @@ class ServedRequest:
         """Ask for more before the reserved output is used up; the stream runs on meanwhile."""
         if self._checkpoints:
             self._checkpoint()
-        if self._tab.prepaid and not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
+        if self._tab.held and not self._extending and output_tokens >= self._reserved_output * EXTEND_AT:
             self._extending = True
             self._loop.create_task(self._extend())
 
@@ -821,8 +832,9 @@ class ServedRequest:
         try:
             await self._tab.extend_by(more)
             self._reserved_output += more
-        except InsufficientBalance:
-            self.stop(InsufficientBalance("The credit of this account is used up."))
+        except InsufficientBalance as refusal:
+            used_up = InsufficientBalance("The credit of this account is used up.")
+            self.stop(refusal if refusal.limit else used_up)
         except StoreUnavailable:
             pass  # silence stops nobody; asked again when more was counted
         finally:

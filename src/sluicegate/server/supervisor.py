@@ -12,16 +12,20 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from sluicegate import __version__
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import LeaseBook
-from sluicegate.errors import SluicegateError, StoreUnavailable
+from sluicegate.billing.shortfall import ShortfallWatch
+from sluicegate.billing.spending_limits import begins_at, day_of, limits_of
+from sluicegate.errors import BadRequest, ConfigError, SluicegateError, StoreUnavailable
+from sluicegate.money import format_usd
 from sluicegate.routing.price_list import Listing, listing
 from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
@@ -29,6 +33,7 @@ from sluicegate.server.claim_desk import ClaimDesk
 from sluicegate.server.claim_messages import ClaimAsked, ClaimEnded
 from sluicegate.server.control import (
     Boot,
+    Cautious,
     Configure,
     DeploymentHealth,
     FromWorker,
@@ -61,6 +66,7 @@ from sluicegate.server.telemetry import (
     JOURNAL_RECOVERED,
     LEASED,
     SETTLED,
+    SHORTFALL_PASSED,
     STORE_UP,
     SUPERVISOR_DRAINING,
     SUPERVISOR_SERVING,
@@ -73,6 +79,7 @@ from sluicegate.server.telemetry import (
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
 from sluicegate.store import Account, ConfiguredAccount, ConfiguredKey, Store, open_store, store_file
+from sluicegate.store.spending import load_budgets, refuse_limits_below_spent
 
 PROBE_S = 1.0
 """How often the store is asked whether it answers, and how long it may take."""
@@ -134,8 +141,7 @@ async def run_supervisor(
                 reload,
                 store,
                 listeners,
-                await store.all_accounts(),
-                await store.all_keys(),
+                await _read_books(store, settings),
                 worker_command,
             )
             signals.guide(supervisor)
@@ -161,6 +167,28 @@ async def _recover(settings: SupervisorSettings, store: Store) -> None:
     finally:
         drain.close()
     await store.bootstrap(settings.accounts, settings.keys, time.time())
+
+
+class _Books(NamedTuple):
+    """What the store says when we start."""
+
+    accounts: list[Account]
+    keys: list[KeyRecord]
+    budgets: Budgets
+    shortfall: ShortfallWatch
+
+
+async def _read_books(store: Store, settings: SupervisorSettings) -> _Books:
+    now = time.time()
+    keys = await store.all_keys()
+    today = begins_at("day", day_of(now))
+    limit_nano = settings.worker.billing.shortfall_limit_nano
+    return _Books(
+        await store.all_accounts(),
+        keys,
+        await load_budgets(store, keys, now),
+        ShortfallWatch(limit_nano, now, await store.shortfall_since(today)),
+    )
 
 
 class _Signals:
@@ -201,8 +229,7 @@ class Supervisor:
         reload: Callable[[], SupervisorSettings],
         store: Store,
         listeners: Listeners,
-        accounts: Iterable[Account],
-        keys: Iterable[KeyRecord],
+        books: _Books,
         worker_command: Sequence[str],
     ) -> None:
         folder = settings.journal_dir
@@ -215,9 +242,10 @@ class Supervisor:
         self._slots = WorkerSlots(
             self, listeners, WorkerNumbers(folder / "worker-number"), self._tally, worker_command
         )
-        balances = {account.id: account.balance_nano for account in accounts if not account.unlimited}
-        self._bank = Bank(LeaseBook(balances), self._slots)
-        self._keys = KeyRing(keys, self._slots.send_all)
+        balances = {account.id: account.balance_nano for account in books.accounts if not account.unlimited}
+        self._bank = Bank(LeaseBook(balances), self._slots, books.budgets)
+        self._shortfall = books.shortfall
+        self._keys = KeyRing(books.keys, self._slots.send_all)
         self._drain = JournalDrain(
             folder, store, self._committed, drain_every_s=settings.worker.journal.drain_every_s
         )
@@ -327,13 +355,17 @@ class Supervisor:
                 self._store_answers = True
             except (StoreUnavailable, TimeoutError):
                 self._store_answers = False
+            if self._shortfall.turn(time.time()):
+                self._slots.send_all(Cautious(self._shortfall.passed))
             await asyncio.sleep(PROBE_S)
 
     # What worker_slots asks and tells
 
     def boot(self, number: int) -> Boot:
         """Return the first frame for a new worker process."""
-        return Boot(number, self._settings.worker, self._keys.all(), self._health.current())
+        return Boot(
+            number, self._settings.worker, self._keys.all(), self._health.current(), self._shortfall.passed
+        )
 
     @property
     def store_answers(self) -> bool:
@@ -372,10 +404,18 @@ class Supervisor:
 
     def _committed(self, committed: Committed) -> None:
         """Follow a commit of journal records in the lease book."""
-        self._tally.add(SETTLED, len(committed.result.closed))
+        result = committed.result
+        self._tally.add(SETTLED, len(result.rows))
         self._tally.add(CLAMPED, committed.result.clamped)
         for account_id, charged_nano in committed.result.charged.items():
             self._bank.book.book(account_id, committed.worker, charged_nano)
+        if self._bank.budgets:
+            for row in result.rows:
+                self._bank.budgets.book(
+                    row.key_id, row.started_at, row.cost_nano_usd, committed.worker, held=row.limited
+                )
+        if result.shortfall:
+            self._watch_shortfall(result.shortfall)
         if committed.ended:
             if committed.worker in self._slots.live:
                 # What it said last is still unread; it may bring leases back, or have taken some.
@@ -387,6 +427,13 @@ class Supervisor:
         """Free what a dead worker held: its leases, and claims of requests that it never reserved."""
         self._bank.release_worker(worker)
         self._claims.release_worker(worker)
+
+    def _watch_shortfall(self, shortfall: Mapping[str, int]) -> None:
+        newly = self._shortfall.add(shortfall, time.time())
+        for account_id in newly:
+            log(SHORTFALL_PASSED, account=account_id, limit_usd=format_usd(self._shortfall.limit_nano))
+        if newly:
+            self._slots.send_all(Cautious(self._shortfall.passed))
 
     # What operations ask
 
@@ -440,6 +487,7 @@ class Supervisor:
         try:
             new = await asyncio.to_thread(self._read_settings)
             async with self._drain.paused():
+                await self._refuse_limits_below_spent(new)
                 await self._store.bootstrap(new.accounts, new.keys, time.time())
                 await self._operations.follow_store()
         except SluicegateError as error:
@@ -448,9 +496,29 @@ class Supervisor:
         kept = what_needs_restart(self._settings, new)
         self._settings = with_new_worker_settings(self._settings, new)
         self._responses.settings = self._settings.worker.responses_store
+        self._shortfall.limit_nano = new.worker.billing.shortfall_limit_nano
         self._slots.send_all(Configure(self._settings.worker))
+        self._slots.send_all(Cautious(self._shortfall.passed))
         log(CONFIG_RELOADED, needs_restart=",".join(kept) or None)
         return {"needs_restart": kept}
+
+    async def _refuse_limits_below_spent(self, new: SupervisorSettings) -> None:
+        """Refuse a configuration that lowers a spending limit below what is spent. At a start it is taken as it is."""
+        before = {key.record.hash: limits_of(key.record) for key in self._settings.keys}
+        for wanted in new.keys:
+            known = self._keys.find(wanted.record.hash)
+            was = before.get(wanted.record.hash, {})
+            changed = {
+                window: limit
+                for window, limit in limits_of(wanted.record).items()
+                if limit != was.get(window)
+            }
+            if known is None or not changed:
+                continue
+            try:
+                await refuse_limits_below_spent(self._store, known, changed, time.time())
+            except BadRequest as refusal:
+                raise ConfigError(f"keys: {wanted.record.name}: {refusal.message}") from None
 
 
 def what_needs_restart(old: SupervisorSettings, new: SupervisorSettings) -> list[str]:

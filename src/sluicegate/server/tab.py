@@ -21,8 +21,10 @@ from sluicegate.billing.ledger import (
     settle_after_crash,
 )
 from sluicegate.billing.price import charge, reservation
+from sluicegate.billing.spending_limits import day_of, describe, limits_of
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
+from sluicegate.money import format_usd
 from sluicegate.routing.catalog import Price
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
@@ -72,18 +74,22 @@ class Tab:
     """What one request may cost, and in the end does."""
 
     __slots__ = (
+        "_budget",
         "_checkpoint",
         "_covered",
         "_input_tokens",
         "_key",
         "_others",
+        "_past_limit",
         "_price",
         "_tier",
         "_till",
         "_units",
+        "held",
         "on_crash",
         "open",
         "owed",
+        "prepaid",
         "reserved_nano",
         "row",
         "settled",
@@ -98,6 +104,7 @@ class Tab:
         others: tuple[Price | None, ...] = (),
         tier: str | None = None,
         units: Usage | None = None,
+        budget: str | None = None,
     ) -> None:
         """Open a tab.
 
@@ -106,6 +113,7 @@ class Tab:
             others: prices of the models that may serve the request in its stead; the dearest is held.
             tier: the service tier that the request asks for, where a price knows tiers.
             units: what is charged beside tokens, where it is known.
+            budget: under which the key's spending limits are held, where it has any.
         """
         self._till = till
         self._key = key
@@ -118,18 +126,21 @@ class Tab:
         self.row = row
         self.on_crash = till.on_crash
         self._checkpoint: Checkpoint | None = None
+        priced = price is not None or any(others)
+        self.prepaid = priced and not key.unlimited
+        """Whether the request is held against credit."""
+        self._budget = budget if priced else None
+        self.held = self.prepaid or self._budget is not None
+        """Whether it is held against credit or a spending limit."""
+        if self._budget is not None:
+            row.limited = True
+        self._past_limit = False
         self.reserved_nano = 0
+        """What is held, of credit and of the spending limits alike."""
         self.open = False
         self.owed = False
         """The journal has not taken the settlement yet."""
         self.settled = False
-
-    @property
-    def prepaid(self) -> bool:
-        """Whether the request is held against credit."""
-        if self._price is None and not any(self._others):
-            return False
-        return not self._key.unlimited
 
     def hold_for(self, input_tokens: int, output_tokens: int) -> int:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
@@ -159,13 +170,13 @@ class Tab:
         Returns:
             The output tokens that are covered.
         Raises:
-            InsufficientBalance: credit covers less; the message says how many tokens it does.
+            InsufficientBalance: credit, or a spending limit, covers less; the message says how many tokens it does.
             StoreUnavailable: credit could not be asked for in time, or the journal takes nothing.
         """
         amount = 0
-        if self.prepaid:
+        if self.held:
             amount = self.hold_for(input_tokens, output_tokens)
-            if not self._till.credit.try_reserve(self._key.account_id, amount):
+            if self._budget is not None or not self._till.credit.try_reserve(self._key.account_id, amount):
                 amount, output_tokens = await self._reserve_slowly(input_tokens, output_tokens, may_cut)
         self.reserved_nano = amount
         self._input_tokens, self._covered = input_tokens, output_tokens
@@ -186,20 +197,54 @@ class Tab:
         return output_tokens
 
     async def _reserve_slowly(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
-        account_id = self._key.account_id
         amount = self.hold_for(input_tokens, output_tokens)
         try:
-            await self._till.credit.reserve(account_id, amount)
+            await self._take(amount)
         except InsufficientBalance as refusal:
             covered = self._affordable(refusal.available_nano or 0, input_tokens, output_tokens)
             if not may_cut or covered < MIN_CUT_TOKENS:
                 if covered > 0:
-                    refusal.message += f" Credit covers {covered} output tokens."
+                    refusal.message += (
+                        f" {'That' if refusal.limit else 'Credit'} covers {covered} output tokens."
+                    )
                 raise
             amount = self.hold_for(input_tokens, covered)
-            await self._till.credit.reserve(account_id, amount)
+            await self._take(amount)
             return amount, covered
         return amount, output_tokens
+
+    async def _take(self, amount: int) -> None:
+        """Hold an amount of credit and of the spending limits, or of neither.
+
+        Raises:
+            InsufficientBalance: there is less; the message names the limit where it is one.
+            StoreUnavailable: nobody answered.
+        """
+        credit, account_id = self._till.credit, self._key.account_id
+        if self.prepaid:
+            await credit.reserve(account_id, amount)
+        if self._budget is None:
+            return
+        try:
+            await credit.reserve(self._budget, amount)
+        except BaseException as error:
+            if self.prepaid:
+                credit.settle(account_id, amount, 0)
+            if isinstance(error, InsufficientBalance):
+                self._name_limit(error, amount)
+            raise
+
+    def _name_limit(self, refusal: InsufficientBalance, amount: int) -> None:
+        """Say which limit it was and when it resets."""
+        limit_nano = limits_of(self._key).get(refusal.limit)
+        if limit_nano is None:
+            refusal.message = "This API key's spending limits have just changed; try again."
+            return
+        limit = describe(refusal.limit, limit_nano, day_of(self.row.started_at))
+        refusal.message = (
+            f"Spending limit reached: this API key may spend {limit}. This request reserves "
+            f"{format_usd(amount)} USD, {format_usd(refusal.available_nano or 0)} USD are left."
+        )
 
     def _affordable(self, available_nano: int, input_tokens: int, output_tokens: int) -> int:
         """Return the most output tokens, up to what was asked, that the available credit covers."""
@@ -215,18 +260,27 @@ class Tab:
     async def extend_by(self, output_tokens: int) -> None:
         """Hold money for more output of a running stream.
 
+        Where a spending limit is reached and the key says so, the stream finishes: what it costs beyond is the
+        operator's.
+
         Raises:
             InsufficientBalance: there is no more.
             StoreUnavailable: nobody answered; the stream runs on.
         """
-        if not self.prepaid or self.settled:
+        if not self.held or self.settled or self._past_limit:
             return
         held_for = self._covered + output_tokens
         amount = self.hold_for(self._input_tokens, held_for)
         amount -= self.hold_for(self._input_tokens, self._covered)
         account_id = self._key.account_id
-        if not self._till.credit.try_reserve(account_id, amount):
-            await self._till.credit.reserve(account_id, amount)
+        if self._budget is not None or not self._till.credit.try_reserve(account_id, amount):
+            try:
+                await self._take(amount)
+            except InsufficientBalance as refusal:
+                if refusal.limit and self._key.on_limit == "finish":
+                    self._past_limit = True
+                    return
+                raise
         if self.settled:  # the stream ended meanwhile
             self._free(amount)
             return
@@ -257,7 +311,7 @@ class Tab:
             usage_source=source,
             usage_odd=odd,
             list_cost_nano_usd=list_cost,
-            cost_nano_usd=min(list_cost, self.reserved_nano) if self.prepaid else list_cost,
+            cost_nano_usd=min(list_cost, self.reserved_nano) if self.held else list_cost,
         )
         checkpoint = Checkpoint(request_id=self.row.request_id, row=row, finished=finished)
         self._till.journal.append(checkpoint)
@@ -294,10 +348,10 @@ class Tab:
         row.usage, row.usage_source = usage, source
         row.list_cost_nano_usd = row.cost_nano_usd = list_cost
         account_id = self._key.account_id
-        if self.prepaid:
+        if self.held:
             missing = list_cost - self.reserved_nano
             if missing > 0:
-                self.reserved_nano += await self._till.credit.cover(account_id, missing)
+                self.reserved_nano += await self._cover(missing)
                 row.cost_nano_usd = min(list_cost, self.reserved_nano)
                 row.shortfall_nano_usd = list_cost - row.cost_nano_usd
         journal = self._till.journal
@@ -313,6 +367,20 @@ class Tab:
         finally:  # what the journal has stands, whatever the disk says
             self._close(row.cost_nano_usd)
         return row
+
+    async def _cover(self, missing: int) -> int:
+        """Take what a charge needs beyond its reservation, as far as credit and spending limits allow."""
+        credit, account_id = self._till.credit, self._key.account_id
+        got = await credit.cover(account_id, missing) if self.prepaid else missing
+        if self._budget is None:
+            return got
+        allowed = 0
+        try:
+            allowed = await credit.cover(self._budget, got) if got else 0
+        finally:
+            if self.prepaid and allowed < got:
+                credit.settle(account_id, got - allowed, 0)
+        return allowed
 
     def resolve(self) -> None:
         """Settle a request whose answer was broken off because the journal took nothing, as after a crash.
@@ -348,8 +416,12 @@ class Tab:
         """Free what was held beyond the charge, and have the supervisor read on."""
         if self.prepaid:
             self._till.credit.settle(self._key.account_id, self.reserved_nano, charged_nano)
+        if self._budget is not None:
+            self._till.credit.settle(self._budget, self.reserved_nano, charged_nano)
         self._till.link.wake()
 
     def _free(self, amount: int) -> None:
-        if amount:
+        if amount and self.prepaid:
             self._till.credit.settle(self._key.account_id, amount, 0)
+        if amount and self._budget is not None:
+            self._till.credit.settle(self._budget, amount, 0)

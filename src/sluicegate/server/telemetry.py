@@ -297,6 +297,9 @@ JOURNAL_ENDED = Event("journal_ended", logging.WARNING)
 """A worker left requests open, and they are settled as interrupted."""
 CHARGES_CLAMPED = Event("charges_clamped", logging.ERROR)
 """Charges passed their balance, against the leases; the rest became shortfall."""
+SHORTFALL_PASSED = Event("shortfall_limit_passed", logging.WARNING)
+"""An account has cost the operator more in a day than it may: its streams hold their whole output limit until the next.
+"""
 WORKER_OUTLIVED = Event("worker_outlived", logging.WARNING)
 """It did not end with its supervisor, and is killed by the next one."""
 WORKER_SERVING = Event("worker_serving", logging.INFO)

@@ -88,8 +88,8 @@ class CommitResult(msgspec.Struct, kw_only=True):
     """Nano-USD that left each prepaid or unlimited account."""
     shortfall: dict[str, int] = {}
     """Nano-USD that the operator bore for each account."""
-    closed: list[str] = []
-    """Requests that this batch settled."""
+    rows: list[UsageRow] = []
+    """Requests that this batch settled, as they were booked."""
     repeated: int = 0
     """Settlements that had been committed before."""
     clamped: int = 0
@@ -380,8 +380,8 @@ class Store(Protocol):
         """Return what the operator bore for each account for requests started since then."""
         ...
 
-    async def spent_since(self, since: float) -> dict[str, int]:
-        """Return what each key (by id) was charged for requests started since then."""
+    async def spent_since(self, since: float, key_id: str | None = None) -> dict[str, int]:
+        """Return what each key (by id), or one of them, was charged for requests started since then."""
         ...
 
     def export_ledger(self) -> AsyncIterator[LedgerLine]:

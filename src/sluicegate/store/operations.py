@@ -16,9 +16,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.spending_limits import WINDOWS
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO
 from sluicegate.store import Account, Deposit, Store
+from sluicegate.store.spending import refuse_limits_below_spent
 
 Name = Annotated[
     str,
@@ -205,7 +207,10 @@ async def _limit_key(store: Store, wanted: LimitKey) -> dict[str, Any]:
     changes = {name: getattr(wanted, name) for name in _LIMITS if getattr(wanted, name) is not UNSET}
     if not changes:
         raise BadRequest("no limit to change was named")
-    return await _shown(store, await store.limit_key(wanted.key, changes))
+    key = await store.get_key(wanted.key)
+    limits = {window: changes.get(f"{window}_nano") for window in WINDOWS}
+    await refuse_limits_below_spent(store, key, limits, time.time())
+    return await _shown(store, await store.limit_key(key.id, changes))
 
 
 async def _top_up(store: Store, wanted: TopUp) -> dict[str, Any]:

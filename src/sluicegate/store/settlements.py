@@ -93,7 +93,7 @@ def book(connection: Connection, batch: Batch, *, look_up: bool) -> CommitResult
 
 def _book_new(connection: Connection, batch: Batch, result: CommitResult) -> None:
     at = batch.at
-    charged_to, shortfall_of, closed = result.charged, result.shortfall, result.closed
+    charged_to, shortfall_of, settled = result.charged, result.shortfall, result.rows
     payers = {record.account_id for record in batch.settled}
     before, prepaid = _load(connection, payers, at)
     balances = dict(before)
@@ -111,7 +111,7 @@ def _book_new(connection: Connection, batch: Batch, result: CommitResult) -> Non
         text = _encode_row(row)
         texts.append(text)
         rows.append(_usage_values(row, text))
-        closed.append(row.request_id)
+        settled.append(row)
         charged_to[payer] = charged_to.get(payer, 0) + row.cost_nano_usd
         if row is not record.row and row.cost_nano_usd != record.row.cost_nano_usd:
             result.clamped += 1

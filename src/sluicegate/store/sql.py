@@ -355,11 +355,15 @@ class SqlStore(ABC):
     async def shortfall_since(self, since: float) -> dict[str, int]:
         return await self._sums(USAGE.c.account_id, USAGE.c.shortfall_nano_usd, since)
 
-    async def spent_since(self, since: float) -> dict[str, int]:
-        return await self._sums(USAGE.c.key_id, USAGE.c.cost_nano_usd, since)
+    async def spent_since(self, since: float, key_id: str | None = None) -> dict[str, int]:
+        return await self._sums(USAGE.c.key_id, USAGE.c.cost_nano_usd, since, key_id)
 
-    async def _sums(self, by: ColumnElement[str], what: ColumnElement[int], since: float) -> dict[str, int]:
+    async def _sums(
+        self, by: ColumnElement[str], what: ColumnElement[int], since: float, only: str | None = None
+    ) -> dict[str, int]:
         statement = select(by, func.sum(what)).where(USAGE.c.started_at >= since, what != 0).group_by(by)
+        if only is not None:
+            statement = statement.where(by == only)
         async with self._reading() as connection:
             rows = (await connection.execute(statement)).all()
         return {name: int(total) for name, total in rows}
