@@ -74,6 +74,7 @@ class _Choice:
         assert index == len(self.calls) - 1, f"tool index {index} out of turn, after {len(self.calls)} calls"
         assert "id" not in call, f"id came again: {call}"
         assert "name" not in function, f"name came again: {call}"
+        assert call.get("type", "function") == "function", f"the type was taken back: {call}"
         self.calls[index][2] += arguments
 
     def joined(self, name: str) -> str:

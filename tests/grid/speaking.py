@@ -309,7 +309,7 @@ def _hear_responses(body: Body) -> Pieces:
             assert item["type"] == "message"
             text += "".join(part["text"] for part in item["content"] if part["type"] == "output_text")
             refusal += "".join(part["refusal"] for part in item["content"] if part["type"] == "refusal")
-    why = (body["incomplete_details"] or {}).get("reason")
+    why = (body.get("incomplete_details") or {}).get("reason")
     assert (why is None) == (body["status"] == "completed")
     return text, reasoning, refusal, calls, why or body["status"]
 
@@ -343,6 +343,7 @@ def _hear_gemini(body: Body) -> Pieces:
         if "functionCall" in part:
             call = part["functionCall"]
             calls.append(Call(call.get("id", ""), call["name"], json.dumps(call["args"], ensure_ascii=False)))
+            text += part.get("text", "")
         elif part.get("thought"):
             reasoning += part["text"]
         else:

@@ -200,6 +200,7 @@ class ToolCalls:
             type(delta.index) is int
             and delta.index == call.index
             and delta.id is UNSET
+            and delta.type is not None
             and (function is not None or call.custom)
             and (function is None or (function.name is UNSET and _is_text(function.arguments)))
         )
@@ -250,7 +251,7 @@ def _write(piece: Piece, source: bytes) -> bytes:
     call = piece.call
     members = json_edit.inner_members(source, 0)
     wanted = {"index": b"%d" % call.index}
-    dropped: tuple[str, ...] = ("id", "name")
+    dropped: tuple[str, ...] = ("id", "name", "type")
     if piece.opening:
         wanted["id"] = msgspec.json.encode(call.id)
         dropped = ()
