@@ -202,6 +202,9 @@ CALLED = [
         gemini(({"text": "hm", "functionCall": {"name": "f", "args": {}}},)),
         ("f", "{}"),
         text="hm",
+        plain=generated(
+            {"text": "hm", "functionCall": {"name": "f", "args": {}}}, finish="STOP", usageMetadata=metadata()
+        ),
     ),
     of(
         "B123",

@@ -36,7 +36,7 @@ from tests.cases.frames import (
     usage,
 )
 from tests.cases.world import CLOCKS, World, configuration
-from tests.conftest import KEY
+from tests.conftest import KEY, PRICE
 from tests.grid.scenes import FORMATS, Prompt
 from tests.grid.sdks import SdkError, Sdks, told_by
 from tests.grid.speaking import wording
@@ -56,6 +56,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     async with Simulator() as simulator:
         config = configuration(simulator, stream=CLOCKS)
         config["server"] |= {"keepalive_after": "100ms", "keepalive_every": "100ms"}
+        config["models"]["named"] = {"routes": [{"provider": "chat", "model": "sim-text"}], "price": PRICE}
         config["keys"] += [
             {"name": "poor", "key": POOR, "balance_usd": 0},
             {"name": "slow", "key": SLOW, "balance_usd": 5, "rpm": 1},
@@ -281,11 +282,9 @@ async def test_the_body_ends_with_its_last_event(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("provider", FORMATS)
+@pytest.mark.parametrize("provider", ["chat", "gemini"])
 async def test_one_object_instead_of_a_stream(world: World, sdks: Sdks, client: str, provider: str) -> None:
     """SDKs see no event in it, and no error: so it is told as the stream that was asked for."""
-    if provider not in ("chat", "gemini"):
-        pytest.skip("two stand for all: the shell finds out, before any codec")
     whole = {
         "chat": completion({"content": "Hello"}),
         "gemini": generated({"text": "Hello"}, finish="STOP", usageMetadata=metadata()),
@@ -389,9 +388,9 @@ async def test_gemini_gets_types_that_it_can_read(world: World, google: genai.Cl
 async def test_gemini_in_the_other_vendors_mode(world: World) -> None:
     options = genai_types.HttpOptions(base_url=world.gate.url)
     with genai.Client(vertexai=True, api_key=KEY, http_options=options) as client:
-        answer = await client.aio.models.generate_content(model="gemini-vertex", contents="Hi")
-        assert answer.text
+        answer = await client.aio.models.generate_content(model="named", contents="Hi")
         await client.aio.aclose()
+    assert answer.text
 
 
 async def test_gemini_blocked_prompts_are_no_error(world: World, google: genai.Client) -> None:
@@ -415,10 +414,9 @@ async def test_gemini_blocked_prompts_are_no_error(world: World, google: genai.C
 async def test_model_lists_of_all_vendors(
     world: World, chatting: openai.AsyncOpenAI, google: genai.Client
 ) -> None:
-    for client in (chatting,):
-        listed = [model.id async for model in client.models.list()]
-        assert listed
-        assert (await client.models.retrieve(listed[0])).id == listed[0]
+    listed = [model.id async for model in chatting.models.list()]
+    assert listed == ["named"]
+    assert (await chatting.models.retrieve("named")).id == "named"
     async with anthropic.AsyncAnthropic(base_url=world.gate.url, api_key=KEY) as messages:
         assert [model.id async for model in messages.models.list()] == listed
     names = [model.name async for model in await google.aio.models.list()]
@@ -432,15 +430,14 @@ async def test_a_wrong_base_url_is_told_the_right_one(world: World) -> None:
     ) as client:
         with pytest.raises(anthropic.NotFoundError) as refused:
             await client.messages.create(model="chat/any", messages=ASK, max_tokens=9)
-    assert world.gate.url.partition("//")[2] in str(refused.value) or "base" in str(refused.value).lower()
-    with genai.Client(
-        api_key=KEY, http_options=genai_types.HttpOptions(base_url=f"{world.gate.url}/v1beta")
-    ) as google:
+    assert "base URL" in str(refused.value)
+    options = genai_types.HttpOptions(base_url=f"{world.gate.url}/v1beta")
+    with genai.Client(api_key=KEY, http_options=options) as google:
         with pytest.raises(genai_errors.ClientError) as missing:
-            await google.aio.models.generate_content(model="m", contents="Hi")
-        assert missing.value.code == 404
-        assert "base" in str(missing.value.message).lower()
+            await google.aio.models.generate_content(model="named", contents="Hi")
         await google.aio.aclose()
+    assert missing.value.code == 404
+    assert "base URL" in str(missing.value.message)
 
 
 async def test_counts_of_tokens(world: World, google: genai.Client) -> None:

@@ -101,6 +101,8 @@ def match(method: str, path: str, query: str) -> Route:
         name, _, action = path.rpartition(":")
         found = _GEMINI_METHODS.get(action)
         if found is not None:
+            if path.startswith(_DOUBLED):
+                raise _unknown(method, path)
             _require(method, "POST")
             kind, stream = found
             if kind == "unary":

@@ -20,6 +20,7 @@ from sluicegate.wire.gemini_chunk import (
 )
 from sluicegate.wire.gemini_finish import read_finish_reason
 from sluicegate.wire.gemini_usage import read_usage, settled_usage
+from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked
@@ -34,6 +35,33 @@ def part_texts(part: Part) -> list[str]:
     if part.executableCode is not None:
         texts.append(part.executableCode.code or "")
     return [text for text in texts if text]
+
+
+def is_mixed(part: Part) -> bool:
+    """Whether a part is text and a call at once, of which readers see only one."""
+    return part.functionCall is not None and bool(part.text)
+
+
+def parted(payload: bytes, start: int, parts: list[Part]) -> list[Edit]:
+    """Return the edits that give such text a part of its own, before the call.
+
+    Args:
+        start: offset of the candidate whose content holds the parts.
+    """
+    found: list[Edit] = []
+    at = start
+    for key in ("content", "parts"):
+        at = next(
+            member.start for member in reversed(json_edit.inner_members(payload, at)) if member.key == key
+        )
+    for part, (place, _) in zip(parts, json_edit.elements(payload, at), strict=True):
+        if is_mixed(part):
+            members = json_edit.inner_members(payload, place)
+            text = next(payload[m.start : m.end] for m in reversed(members) if m.key == "text")
+            thought = b',"thought":true' if part.thought else b""
+            found.append(Edit(place, place, b'{"text":%b%b},' % (text, thought)))
+            found += json_edit.edits(payload, members, {}, ("text", "thought"), start=place)
+    return found
 
 
 def parts_of(content: Content | None) -> list[Part]:
@@ -70,6 +98,19 @@ class GeminiAnswer:
         self._usage_raw = bytes(chunk.usageMetadata)
         self.usage = read_usage(self._usage_raw) if self._usage_raw.startswith(b"{") else None
         self.finish_reason = _finish_reason(chunk)
+        if any(is_mixed(part) for each in chunk.candidates or () for part in parts_of(each.content)):
+            self._part_mixed(chunk)
+
+    def _part_mixed(self, chunk: Chunk) -> None:
+        self.repaired = True
+        members = json_edit.members(self._body)
+        at = next(member.start for member in reversed(members) if member.key == "candidates")
+        found: list[Edit] = []
+        places = json_edit.elements(self._body, at)
+        for candidate, (start, _) in zip(chunk.candidates or (), places, strict=True):
+            if parts := parts_of(candidate.content):
+                found += parted(self._body, start, parts)
+        self._body = json_edit.splice(self._body, found)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""

@@ -24,7 +24,7 @@ from sluicegate.wire.gemini_chunk import (
     whole_characters,
 )
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
-from sluicegate.wire.gemini_passed_answer import part_texts, parts_of
+from sluicegate.wire.gemini_passed_answer import is_mixed, part_texts, parted, parts_of
 from sluicegate.wire.gemini_usage import read_usage, settled_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
 from sluicegate.wire.json_edit import Edit
@@ -407,7 +407,7 @@ def _needs_repair(candidate: Candidate) -> bool:
     content = candidate.content
     if content is None or not content.parts:
         return candidate.finishReason in (None, "", "STOP", "MAX_TOKENS") or content is not None
-    return bool(content.role != "model")
+    return bool(content.role != "model") or any(map(is_mixed, content.parts))
 
 
 def _repairs(payload: bytes, start: int, candidate: Candidate) -> list[Edit]:
@@ -418,4 +418,5 @@ def _repairs(payload: bytes, start: int, candidate: Candidate) -> list[Edit]:
         return json_edit.settings(payload, start, {"content": _EMPTY_CONTENT})
     members = json_edit.inner_members(payload, start)
     at = next(member.start for member in reversed(members) if member.key == "content")
-    return json_edit.settings(payload, at, {"role": b'"model"'})
+    made = json_edit.settings(payload, at, {"role": b'"model"'})
+    return made + parted(payload, start, content.parts)
