@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from sluicegate.billing.ledger import Record
-from sluicegate.cli.statements import month_of
+from sluicegate.store.shapes import month_of
 from tests.cli.world import CONFIGURATION, Sluicegate, book
 from tests.records import STARTED_AT, lost_attempt, settled
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from sluicegate.cli.ledger_export import ExportFormat, export_csv, export_jsonl, export_parquet
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.reconciliation import compare, read_invoice, show_difference, table_of_differences
-from sluicegate.cli.statements import month_of, print_statement, show_statement
+from sluicegate.cli.statements import print_statement
 from sluicegate.cli.store_access import (
     key_secret,
     load_config,
@@ -21,11 +21,17 @@ from sluicegate.cli.store_access import (
     print_json,
     read,
 )
-from sluicegate.cli.usage import show_time
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd, parse_usd
-from sluicegate.store import Anchor, LedgerReport
+from sluicegate.store.shapes import (
+    month_of,
+    read_anchor,
+    show_anchor,
+    show_report,
+    show_statement,
+    show_time,
+)
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,10 +56,10 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Recompute balances, settlements and the chain of hashes; status 1 where something is wrong."""
-    anchors = [_anchor(text) for text in anchor or ()]
+    anchors = [read_anchor(text) for text in anchor or ()]
     report = read(load_config(config), lambda store: store.verify(anchors))
     if as_json:
-        print_json(_shown_report(report))
+        print_json(show_report(report))
     else:
         for problem in report.problems:
             typer.echo(problem)
@@ -74,7 +80,7 @@ def anchors(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
     """Print the last link of each day (UTC), to be noted elsewhere; today's still moves."""
     for anchor in read(load_config(config), lambda store: store.anchors()):
         if as_json:
-            print_json({"day": show_time(anchor.at)[:10], "entry": anchor.entry, "hash": anchor.hash})
+            print_json(show_anchor(anchor))
         else:
             typer.echo(f"{show_time(anchor.at)[:10]} {anchor.entry}:{anchor.hash}")
 
@@ -211,22 +217,3 @@ def _usd(text: str) -> int:
         return parse_usd(text)
     except ValueError as error:
         raise BadRequest(f"the amount: {error}") from None
-
-
-def _anchor(text: str) -> Anchor:
-    entry, _, digest = text.partition(":")
-    if not (entry.isascii() and entry.isdecimal() and len(digest) == 64):
-        raise BadRequest(f"--anchor must be ENTRY:HASH, as `ledger anchors` prints it: {text!r}")
-    return Anchor(entry=int(entry), hash=digest.lower())
-
-
-def _shown_report(report: LedgerReport) -> dict[str, Any]:
-    return {
-        "clean": report.clean,
-        "entries": report.entries,
-        "settlements": report.settlements,
-        "links": report.links,
-        "anchor": None if report.head is None else f"{report.head.entry}:{report.head.hash}",
-        "balances_nano_usd": report.balances,
-        "problems": report.problems,
-    }

@@ -11,9 +11,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from sluicegate.cli.usage import show_time
 from sluicegate.errors import BadRequest, ConfigError
 from sluicegate.store import LedgerLine, Store
+from sluicegate.store.shapes import show_time
 
 COLUMNS = ("entry", "at", "reference", "kind", "attempt", "account", "amount_nano_usd", "request_id", "note")
 ROWS_A_GROUP = 65_536

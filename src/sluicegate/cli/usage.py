@@ -1,7 +1,6 @@
 """`sluicegate usage`: what was asked for, who served it, what it used and what it cost."""
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from sluicegate.config.values import parse_duration, parse_instant
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd
 from sluicegate.store import Store, UsageQuery
+from sluicegate.store.shapes import show_time
 
 
 def usage(
@@ -86,11 +86,6 @@ def show_row(row: UsageRow) -> dict[str, Any]:
         "client_request_id": row.client_request_id,
         "upstream_id": row.upstream_id,
     }
-
-
-def show_time(at: float) -> str:
-    """Write a wall time, to the millisecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _since(text: str) -> float:

@@ -35,7 +35,7 @@ async def _serve(life: socket.socket, listening: list[socket.socket]) -> None:
     if boot is None:
         return
     config = uvicorn.Config(
-        admin_app(Path(boot.journal_dir)),
+        admin_app(Path(boot.journal_dir), boot.store_url, boot.token),
         log_config=None,
         access_log=False,
         lifespan="off",

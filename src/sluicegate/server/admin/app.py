@@ -1,6 +1,6 @@
-"""What the admin port answers: whether the gate lives, whether it serves, and its metrics.
+"""What the admin port answers: whether the gate lives, whether it serves, and its metrics; with a token the API.
 
-These three need no token, as probes and scrapers have none; they tell nothing of keys, accounts or prompts.
+The first three need none, as probes and scrapers have none; they tell nothing of keys, accounts or prompts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from sluicegate.errors import SluicegateError
+from sluicegate.server.admin.ledger_api import ledger_routes
 from sluicegate.server.admin.metrics import metrics_text
 from sluicegate.server.control_socket import ask_supervisor
 
@@ -21,8 +22,12 @@ NO_STORE = {"cache-control": "no-store"}
 Ask = Callable[[str], Awaitable[Any]]
 
 
-def admin_app(journal_dir: Path) -> Starlette:
-    """Build the application around the supervisor's control socket."""
+def admin_app(journal_dir: Path, store_url: str, token: str | None) -> Starlette:
+    """Build the application around the supervisor's control socket.
+
+    Args:
+        token: of the API; None: health and metrics only.
+    """
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n", headers=NO_STORE)
@@ -48,9 +53,10 @@ def admin_app(journal_dir: Path) -> Starlette:
         text, content_type = metrics_text(snapshot, request.headers.get("accept", ""))
         return Response(text, headers={**NO_STORE, "content-type": content_type})
 
-    return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)],
-    )
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    if token is not None:
+        routes += ledger_routes(journal_dir, store_url, token)
+    return Starlette(routes=routes)
 
 
 def _not_ready(why: str) -> Response:
