@@ -18,6 +18,13 @@ class _Details(msgspec.Struct, gc=False):
     tokenCount: Any = None
 
 
+_TIERS = {
+    "default": "standard",
+    "standard": "standard",
+    "flex": "flex",
+    "priority": "priority",
+    "fast": "priority",
+}
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
 
 
@@ -129,8 +136,12 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 def write_usage(usage: Usage) -> bytes:
-    """Write a usage object."""
-    return msgspec.json.encode(_counts(usage))
+    """Write a usage object; the tier that served where it is known and has a word here."""
+    value: dict[str, Any] = {**_counts(usage)}
+    tier = _TIERS.get(usage.service_tier or "")
+    if tier is not None:
+        value["serviceTier"] = tier
+    return msgspec.json.encode(value)
 
 
 def settled_usage(reported: bytes | None, usage: Usage, members: bytes) -> bytes:

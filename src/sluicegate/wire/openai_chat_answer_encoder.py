@@ -27,7 +27,7 @@ from sluicegate.wire import Bill, json_edit, openai_errors
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_chat_call_writer import CallWriter
 from sluicegate.wire.openai_reasoning_state import write_entry
-from sluicegate.wire.openai_usage import with_members, write_usage
+from sluicegate.wire.openai_usage import served_tier, with_members, write_usage
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
@@ -166,13 +166,19 @@ class ChatStreamEncoder:
         out = self.finish(reasons)
         if bill is not None and self._asked.usage_shown:
             usage = with_members(write_usage(bill.usage), bill.in_usage)
-            chunk = b'{%b,"choices":[],"usage":%b}' % (self._same, usage)
+            chunk = b'{%b,"choices":[],"usage":%b%b}' % (self._same, usage, _tier(bill.usage))
             out += b"data: " + with_members(chunk, bill.beside_usage) + b"\n\n"
         return out + DONE
 
     def failure(self, error: SluicegateError) -> bytes:
         """Return the nested error event; nothing follows it."""
         return openai_errors.error_event(error)
+
+
+def _tier(usage: Usage) -> bytes:
+    """Return the tier that served as a member with its comma, or nothing."""
+    tier = served_tier(usage)
+    return b"" if tier is None else b',"service_tier":%b' % quote(tier)
 
 
 def _token_entry(entry: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +235,7 @@ def encode_answer(events: list[StreamEvent], asked: Asked, bill: Bill) -> bytes:
         "choices": [_completed(choices[index]) for index in sorted(choices)],
     }
     usage = with_members(write_usage(bill.usage), bill.in_usage)
-    body = json_edit.dumps(top)[:-1] + b',"usage":' + usage + b"}"
+    body = json_edit.dumps(top)[:-1] + b',"usage":' + usage + _tier(bill.usage) + b"}"
     return with_members(body, bill.beside_usage)
 
 

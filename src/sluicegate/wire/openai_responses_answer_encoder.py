@@ -34,7 +34,7 @@ from sluicegate.wire.openai_responses_errors import error_events
 from sluicegate.wire.openai_responses_event import TEXTS
 from sluicegate.wire.openai_responses_tools import MAX_ID_CHARS, namespaces, provider_name
 from sluicegate.wire.openai_responses_usage import write_usage
-from sluicegate.wire.openai_usage import with_members
+from sluicegate.wire.openai_usage import served_tier, with_members
 from sluicegate.wire.serial_calls import SerialCalls
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
@@ -46,16 +46,6 @@ _INCOMPLETE = {
     "content_filter": "content_filter",
 }
 """Finish reasons that leave an answer incomplete."""
-_TIERS = {
-    "auto": "auto",
-    "default": "default",
-    "standard": "default",
-    "flex": "flex",
-    "scale": "scale",
-    "priority": "priority",
-    "fast": "priority",
-}
-"""Tiers of any vendor as this format names what served."""
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
@@ -429,7 +419,7 @@ class ResponsesStreamEncoder:
             output=b"[%b]" % b",".join(self._output),
             usage=usage,
             incomplete=incomplete,
-            service_tier=None if bill is None else _TIERS.get(bill.usage.service_tier or ""),
+            service_tier=None if bill is None else served_tier(bill.usage),
         )
         self.response = with_members(response, beside)
         out.append(self._event(b"response." + status.encode(), b'"response":%b' % self.response))
@@ -445,7 +435,7 @@ def encode_answer(events: list[StreamEvent], asked: Asked, bill: Bill) -> bytes:
     encoder = ResponsesStreamEncoder(asked)
     write_stream(events, encoder)
     wanted = {"usage": with_members(write_usage(bill.usage), bill.in_usage)}
-    tier = _TIERS.get(bill.usage.service_tier or "")
+    tier = served_tier(bill.usage)
     if tier is not None:
         wanted["service_tier"] = quote(tier)
     return with_members(json_edit.changed(encoder.response, wanted), bill.beside_usage)

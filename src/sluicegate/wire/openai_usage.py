@@ -18,6 +18,15 @@ def count(value: object) -> int | None:
     return None
 
 
+_TIERS = {
+    "auto": "auto",
+    "default": "default",
+    "standard": "default",
+    "flex": "flex",
+    "scale": "scale",
+    "priority": "priority",
+    "fast": "priority",
+}
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
 
 
@@ -127,6 +136,11 @@ def read_normal_usage(raw: bytes, can: Capabilities) -> Usage | None:
     if can.output_excludes_reasoning and out is not None:
         usage.output_tokens = out + (usage.reasoning_tokens or 0)
     return usage
+
+
+def served_tier(usage: Usage) -> str | None:
+    """Return the tier that served, of any vendor, as OpenAI's formats name it; None where that is not known."""
+    return _TIERS.get(usage.service_tier or "")
 
 
 def write_usage(usage: Usage) -> bytes:
