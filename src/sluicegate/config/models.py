@@ -143,6 +143,7 @@ class Models:
             free=row.price is not None and row.price.free,
             aliases=row.aliases,
             strategy=row.strategy,
+            hedge_percentile=row.hedge_percentile,
             max_output_tokens=row.max_output_tokens,
             prompt_template=row.prompt_template,
             hidden_output=any(hides_reasoning(r.model) for r in row.routes) if hidden is None else hidden,

@@ -835,6 +835,9 @@ class ModelRow(Section):
     """What serves it, at least one."""
     strategy: Strategy = "weighted"
     """Choice among routes of one priority; a conversation keeps its route as far as the strategy allows."""
+    hedge_percentile: Annotated[Whole, Field(ge=1, le=99)] | None = None
+    """A stream whose first token is later than this percentage of the route's latest ones gets a second attempt at
+    the next route; who is first serves it. Left out: never."""
     price: PriceRow | None = None
     """What a customer pays, USD per million tokens, or free. Left out: the catalogue's row of the first
     route, with `billing.markup_percent`."""

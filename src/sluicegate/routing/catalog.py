@@ -198,6 +198,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration says `price: free`."""
     aliases: tuple[str, ...] = ()
     strategy: Strategy = "weighted"
+    hedge_percentile: float | None = None
+    """A first token later than this share of them gets a second attempt beside it; None: never."""
     max_output_tokens: int = 8192
     prompt_template: Literal["plain", "none"] = "plain"
     hidden_output: bool = False

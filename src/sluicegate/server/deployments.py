@@ -7,6 +7,7 @@ own, as connections are spread evenly. A request with one healthy deployment cos
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Sequence
 from zlib import crc32
 
@@ -21,6 +22,7 @@ from sluicegate.routing.health import (
     after_success,
     effect_of,
 )
+from sluicegate.routing.hedge import MAX_MEASURED, late_after_s
 from sluicegate.routing.retry import FREE_RETRIES, may_retry
 from sluicegate.routing.route import Candidate, after_first_token, faded, order
 from sluicegate.server import telemetry
@@ -49,6 +51,7 @@ class Standing:
         "failed",
         "first_token_at",
         "first_token_s",
+        "first_tokens",
         "model",
         "provider",
         "retried",
@@ -75,6 +78,8 @@ class Standing:
         self.first_token_s: float | None = None
         """Moving average, as of `first_token_at`."""
         self.first_token_at = 0.0
+        self.first_tokens: deque[float] | None = None
+        """The latest times to a first token, where a model hedges."""
 
     def turn(self) -> None:
         """Begin another span."""
@@ -183,6 +188,20 @@ class Deployments:
             standing.first_token_s, now - standing.first_token_at, took_s
         )
         standing.first_token_at = now
+        if standing.first_tokens is not None:
+            standing.first_tokens.append(took_s)
+
+    def late_after_s(self, standing: Standing, percentile: float) -> float | None:
+        """Return after how long a first token is late; see `routing.hedge`. From now on they are measured."""
+        if standing.first_tokens is None:
+            standing.first_tokens = deque(maxlen=MAX_MEASURED)
+            standing.watched = True
+        return late_after_s(standing.first_tokens, percentile)
+
+    def late(self, standing: Standing, after_s: float) -> None:
+        """Take note of a first token that nobody waited for any longer: it took so long at least."""
+        if standing.first_tokens is not None:
+            standing.first_tokens.append(after_s)
 
     def worked(self, standing: Standing) -> None:
         """Take note of an answer from one whose breaker is not closed."""

@@ -57,6 +57,9 @@ _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
+AttemptState = tuple[Asked, list[str], list[str], Turn | None]
+
+
 class Interpreter:
     """One request of one client, for as many attempts as it takes."""
 
@@ -172,6 +175,14 @@ class Interpreter:
         self.request.release()
         del self.asked  # the codecs at work hold what they need of it
         self._decoded = None
+
+    def attempt(self) -> AttemptState:
+        """Return what is known of the attempt at hand, for `resume`."""
+        return self.asked, self.dropped, self._cut_at, self.turn
+
+    def resume(self, attempt: AttemptState) -> None:
+        """Go on with another attempt of two that run at once."""
+        self.asked, self.dropped, self._cut_at, self.turn = attempt
 
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""

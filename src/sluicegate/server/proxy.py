@@ -12,8 +12,8 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Coroutine
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -44,8 +44,9 @@ from sluicegate.server import continuous, own_responses, telemetry
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments, Standing
+from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
 from sluicegate.server.inbound import Exchange
-from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.interpreter import AttemptState, Interpreter
 from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back, unknown
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.own_responses import Keeping
@@ -89,7 +90,9 @@ _REQUEST_SLOTS = (
     "_estimate",
     "_exchange",
     "_extending",
+    "_failures",
     "_finish_left",
+    "_hedged",
     "_first_content",
     "_interpreter",
     "_key",
@@ -98,10 +101,13 @@ _REQUEST_SLOTS = (
     "_loop",
     "_meter",
     "_model",
+    "_number",
     "_order",
     "_own_input",
+    "_place",
     "_plan",
     "_previous_id",
+    "_race",
     "_relay",
     "_request",
     "_reserved_output",
@@ -114,9 +120,37 @@ _REQUEST_SLOTS = (
     "_switches",
     "_tab",
     "_target",
+    "_targets",
+    "_tried",
     "due_at",
     "request_id",
 )
+
+
+_Prepared = tuple[Provider, Shape, Target, StreamClocks, bytes]
+"""An attempt that has not been sent: where to, how, under which clocks, and its body."""
+
+
+class _Kept(NamedTuple):
+    """What a request keeps of one attempt while another one of two has the word."""
+
+    number: int
+    """Of the attempt, counting from 1."""
+    place: int
+    model: Model
+    deployment: Deployment
+    standing: Standing
+    switches: Switches | None
+    meter: Meter
+    codec: StreamCodec | None
+    relay: Relay | None
+    asked_at: float
+    attempt: AttemptState
+    keeping: Keeping | None
+    name: str
+    provider: str | None
+    provider_model: str | None
+    provider_format: str | None
 
 
 class Plan:
@@ -240,6 +274,11 @@ class ServedRequest:
         self._served: tuple[Served, ...] = ()
         """What may serve it, where it overrides something; else its model alone."""
         self._order: list[tuple[Served, Deployment]] = []
+        self._targets: tuple[Deployment, ...] = ()
+        self._tried = 1
+        self._failures: list[UpstreamError] = []
+        self._race: Race | None = None
+        self._hedged: Hedged | None = None
         self._standing: Standing
 
     # ---- admission --------------------------------------------------------------------------------------------------
@@ -369,10 +408,14 @@ class ServedRequest:
         self._reserved_output = covered
         if covered < output * request.choices:
             self._limit = covered // request.choices
-        self._meter = Meter(
+        self._meter = self._new_meter()
+
+    def _new_meter(self) -> Meter:
+        request = self._request
+        return Meter(
             self._bench.ratios,
             self._key.id,
-            model.id,
+            self._model.id,
             len(request.body),
             self._counted if request.stream and (self._tab.held or self._checkpoints) else None,
             self._text_is_late,
@@ -398,18 +441,27 @@ class ServedRequest:
     async def _run(self) -> int:
         """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
         self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
-        failures: list[UpstreamError] = []
-        deployments = self._targets(failures)
+        self._targets = targets = self._choose_targets()
+        failures = self._failures
         progress: Progress | None = None
         ending: Ending = "failed"
         error: SluicegateError | None = None
-        place: int | None = 0 if deployments else None
+        place: int | None = 0
+        if not targets:  # all of them asked for patience: nothing is sent
+            place = None
+            self._meter.restart()
         try:
             while place is not None:
-                ending, error = await self._try(deployments, place)
+                self._enter(place)
+                try:
+                    ending, error = await self._attempt(targets[place])
+                finally:
+                    self._leave(self._standing)
                 if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
                     break
-                progress = progress or Progress(tuple(target.provider for target in deployments))
+                progress = progress or Progress(tuple(target.provider for target in targets))
+                if self._hedged is not None:
+                    progress, self._hedged = self._hedged.after(progress), None
                 if isinstance(error, ClientError):
                     place, progress = self._passed_over(progress)
                     continue
@@ -419,16 +471,13 @@ class ServedRequest:
                 if following is None:
                     break
                 if following.retry:
-                    self._bench.deployments.retried(deployments[following.target])
+                    self._bench.deployments.retried(targets[following.target])
                 if following.wait_s and await self._client_leaves_within(following.wait_s):
                     ending, error = "gone", None
                     break
                 place, progress = following.target, following.progress
-            if (
-                ending == "failed"
-                and failures
-                and (error is None or isinstance(error, UpstreamError | ClientError))
-            ):
+                self._tried = progress.tried
+            if ending == "failed" and failures and not isinstance(error, StoreUnavailable):
                 error = final_error(failures)
         except asyncio.CancelledError:
             ending, error = "stopped", InternalError("The gateway stopped serving this request.")
@@ -446,12 +495,12 @@ class ServedRequest:
                 self._tell_failure(failure)
             return 0
 
-    def _targets(self, failures: list[UpstreamError]) -> tuple[Deployment, ...]:
+    def _choose_targets(self) -> tuple[Deployment, ...]:
         """Return the deployments to try, in their order.
 
-        Args:
-            failures: given what is told of those that asked to be left alone for now.
+        What is told of those that asked to be left alone for now joins the failures.
         """
+        failures = self._failures
         known, model = self._bench.deployments, self._model
         deployments = model.deployments
         if not self._served and len(deployments) == 1:
@@ -474,26 +523,26 @@ class ServedRequest:
             failures += known.cooling_errors(one.deployments)
         return tuple(deployment for _, deployment in self._order)
 
-    async def _try(
-        self, deployments: Sequence[Deployment], place: int
-    ) -> tuple[Ending, SluicegateError | None]:
-        """Make one attempt, under the eyes of what is known of its deployment."""
+    def _enter(self, place: int) -> Standing:
+        """Begin an attempt at a target, under the eyes of what is known of its deployment."""
         known = self._bench.deployments
-        deployment = deployments[place]
+        deployment = self._targets[place]
+        self._place = place
         if self._served:
             self._serve_as(self._order[place][0])
         self._attempts += 1
+        self._number = self._attempts
         self._standing = standing = known.get(deployment.provider, deployment.model)
         standing.asked += 1
         standing.running += 1
         if standing.breaker is not CLOSED:
             known.starts(standing, self)
-        try:
-            return await self._attempt(deployment)
-        finally:
-            standing.running -= 1
-            if standing.trial is self:
-                standing.trial = None
+        return standing
+
+    def _leave(self, standing: Standing) -> None:
+        standing.running -= 1
+        if standing.trial is self:
+            standing.trial = None
 
     def _passed_over(self, progress: Progress) -> tuple[int | None, Progress]:
         """Go on from a target whose format cannot say the request, which therefore was not sent."""
@@ -521,10 +570,11 @@ class ServedRequest:
             self._bench.deployments.spent(progress.targets),
         )
 
-    async def _attempt(self, deployment: Deployment) -> tuple[Ending, SluicegateError | None]:
+    def _prepare(self, deployment: Deployment) -> "_Prepared":
+        """Say the request as its provider wants it. Raises ClientError."""
         provider = self._plan.settings.catalogue.providers[deployment.provider]
         self._deployment = deployment
-        interpreter, request, row = self._interpreter, self._request, self._row
+        interpreter, row = self._interpreter, self._row
         format = interpreter.target_format(provider)
         target = self._plan.targets.get(provider.name, format, deployment.model)
         self._switches = self._plan.switches(self._key, self._model, provider)
@@ -536,19 +586,24 @@ class ServedRequest:
         interpreter.asked = asked = self._asked()
         if interpreter.client_name in KEEPING:
             self._prepare_keeping(asked, format, provider)
+        return provider, format, target, clocks, self._body_for(format, provider, deployment)
+
+    def _body_for(self, format: Shape, provider: Provider, deployment: Deployment) -> bytes:
+        body = self._interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
+        if self._request.continuous_usage and self._request.stream:
+            body = continuous.asking_provider(body, format, provider)
+        return body
+
+    async def _attempt(self, deployment: Deployment) -> Outcome:
+        row = self._row
         try:
-            body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
-            if interpreter.wanted:
-                await self._plan.media.fill(interpreter.wanted)
-                body = interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
-            if request.continuous_usage and request.stream:
-                body = continuous.asking_provider(body, format, provider)
-        except ClientError as error:
-            return "failed", error
-        try:
+            provider, format, target, clocks, body = self._prepare(deployment)
+            if self._interpreter.wanted:
+                await self._plan.media.fill(self._interpreter.wanted)
+                body = self._body_for(format, provider, deployment)
             connection = await self._connect(target, clocks)
-        except UpstreamError as error:
-            return "failed", error
+        except (ClientError, UpstreamError) as refusal:
+            return "failed", refusal
         if connection is None:
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
         self._relay = relay = self._make_relay(format, provider, clocks)
@@ -556,25 +611,169 @@ class ServedRequest:
         if not self._called:
             self._called = self._asked_at
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
+        percentile = self._model.hedge_percentile
         try:
-            lines = interpreter.upstream_lines(format, provider, body, self._exchange.headers)
-            head = target.head(len(body), stream=request.stream, lines=lines)
-            running = relay.run(connection, head, body)
-            del body, head, lines  # this frame lives as long as the stream
-            ending = await running
-            if ending == "complete" and interpreter.calls:
-                ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
-        except UpstreamError as error:
-            return "failed", error
+            running = relay.run(connection, self._head(format, provider, target, body), body)
+            del body  # this frame lives as long as the stream
+            if percentile is None or not self._request.stream:
+                ending = await running
+                if ending == "complete" and self._interpreter.calls:
+                    ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
+                error = relay.error
+            else:
+                ending, error = await self._run_hedged(running, relay, percentile)
+        except UpstreamError as failure:
+            return "failed", failure
         finally:
             self._relay = None
-        if ending == "complete" and not request.stream:
+        if ending == "complete" and not self._request.stream:
             return self._read_answer(relay, format, provider)
         if self._codec is not None:
             self._meter.report(self._codec.usage)
             row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
             row.upstream_id = self._codec.upstream_id
-        return ending, relay.error
+        return ending, error
+
+    def _head(self, format: Shape, provider: Provider, target: Target, body: bytes) -> bytes:
+        lines = self._interpreter.upstream_lines(format, provider, body, self._exchange.headers)
+        return target.head(len(body), stream=self._request.stream, lines=lines)
+
+    # ---- two attempts at once (Racer) -------------------------------------------------------------------------------
+
+    async def _run_hedged(
+        self, running: Coroutine[Any, Any, Ending], relay: Relay, percentile: float
+    ) -> Outcome:
+        """Run an attempt that gets a second one beside it should its first token be late."""
+        late_s = self._bench.deployments.late_after_s(self._standing, percentile)
+        if late_s is None or self._hedged is not None or self._tried >= len(self._targets):
+            return await running, relay.error
+        first = Lane(self._place)
+        first.relay, first.kept = relay, self._kept()
+        self._race = Race(self, self._exchange, first)
+        try:
+            _, outcome = await self._race.run(running, late_s, self._begin_second)
+        finally:
+            self._race = None
+        return outcome
+
+    def _begin_second(self, race: Race) -> tuple[Lane, Coroutine[Any, Any, Outcome]] | None:
+        """Prepare the second attempt, at the next target; None where that may not be asked."""
+        known, place = self._bench.deployments, self._tried
+        deployment = self._targets[place]
+        if known.spent((deployment.provider,)):
+            return None
+        first = self._kept()
+        self._enter(place)
+        self._meter = self._new_meter()
+        self._codec = self._relay = None
+        try:
+            prepared = self._prepare(deployment)
+        except ClientError:
+            prepared = None
+        if prepared is None or self._interpreter.wanted:  # it cannot say it, or not without a wait
+            self._leave(self._standing)
+            self._attempts -= 1
+            self._restore(first)
+            return None
+        known.retried(deployment)
+        self._tried = place + 1
+        lane = Lane(place)
+        lane.kept = self._kept()
+        self._hedged = Hedged(place, first.place)
+        self._restore(first)
+        return lane, self._second(race, lane, prepared)
+
+    async def _second(self, race: Race, lane: Lane, prepared: "_Prepared") -> Outcome:
+        provider, format, target, clocks, body = prepared
+        del prepared
+        timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
+        try:
+            connection = self._bench.pool.take(target.origin)
+            connection = connection or await self._bench.pool.connect(target.origin, timeout_s)
+        except UpstreamError as error:
+            return "failed", error
+        other = self._kept()
+        self._restore(lane.kept)
+        relay = self._make_relay(format, provider, clocks)
+        relay.report_to(race.notes(lane))
+        self._relay, self._asked_at = relay, time.monotonic()
+        head = self._head(format, provider, target, body)
+        lane.relay, lane.kept = relay, self._kept()
+        self._restore(other)
+        running = relay.run(connection, head, body, shared=True)
+        del body, head, other
+        return await running, relay.error
+
+    def _kept(self) -> "_Kept":
+        row = self._row
+        assert isinstance(self._interpreter, Interpreter)
+        return _Kept(
+            self._number,
+            self._place,
+            self._model,
+            self._deployment,
+            self._standing,
+            self._switches,
+            self._meter,
+            self._codec,
+            self._relay,
+            self._asked_at,
+            self._interpreter.attempt(),
+            self._keeping,
+            row.model,
+            row.provider,
+            row.provider_model,
+            row.provider_format,
+        )
+
+    def _restore(self, kept: "_Kept") -> None:
+        if kept.model is not self._model:
+            self._model = kept.model
+            self._tab.served_at(kept.model.price)
+        self._number, self._place = kept.number, kept.place
+        self._deployment, self._standing, self._switches = kept.deployment, kept.standing, kept.switches
+        self._meter, self._codec, self._relay = kept.meter, kept.codec, kept.relay
+        self._asked_at = kept.asked_at
+        assert isinstance(self._interpreter, Interpreter)
+        self._interpreter.resume(kept.attempt)
+        self._keeping = kept.keeping
+        row = self._row
+        row.model, row.provider, row.provider_model = kept.name, kept.provider, kept.provider_model
+        row.provider_format = kept.provider_format
+
+    def take_lane(self, lane: Lane) -> None:
+        """Go on as one of two attempts."""
+        self._restore(lane.kept)
+        if self._hedged is not None:
+            self._hedged = self._hedged._replace(last=lane.place)
+
+    def headed_in(self, lane: Lane) -> None:
+        """Take note of a success that has not brought content yet."""
+        lane.kept.meter.headed = True
+
+    def usage_in(self, lane: Lane, usage: Usage | None) -> None:
+        """Take the totals of one attempt of two."""
+        lane.kept.meter.report(usage)
+
+    def lane_failed(self, lane: Lane, error: UpstreamError) -> None:
+        """Take note of a failure while the other attempt goes on."""
+        other = self._kept()
+        self._restore(lane.kept)
+        self._failures.append(error)
+        self._note_failure(error)
+        self._leave(self._standing)
+        self._restore(other)
+
+    def lane_lost(self, lane: Lane) -> None:
+        """Take note of an attempt that was stopped; what it cost is the operator's."""
+        kept = lane.kept
+        self._leave(kept.standing)
+        if lane.relay is None:
+            return  # it had not been sent
+        provider, now = kept.provider or "", time.monotonic()
+        self._bench.deployments.late(kept.standing, now - kept.asked_at)
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, "hedged")
+        self._tab.lost_attempt(kept.number, provider, kept.provider_model or "", time.time(), "hedged")
 
     def _prepare_keeping(self, asked: Asked, format: Shape, provider: Provider) -> None:
         """Say whether the answer is kept: by the provider where it speaks the client's format, else by us."""
@@ -734,7 +933,7 @@ class ServedRequest:
         )
         refused = isinstance(error, UpstreamStatus) and error.upstream_status < 500
         if sent and not refused and self._first_content is None:
-            self._tab.lost_attempt(self._attempts, provider, model, time.time(), type(error).__name__)
+            self._tab.lost_attempt(self._number, provider, model, time.time(), type(error).__name__)
 
     async def _client_leaves_within(self, wait_s: float) -> bool:
         """Wait before the next attempt; return True at once when the client leaves meanwhile."""
@@ -877,7 +1076,9 @@ class ServedRequest:
     def stop(self, error: SluicegateError) -> None:
         """End the request from outside, with what the client is told."""
         self._stopping = error
-        if self._relay is not None:
+        if self._race is not None:
+            self._race.stop(error)
+        elif self._relay is not None:
             self._relay.stop(error)
 
     # ---- the end ----------------------------------------------------------------------------------------------------

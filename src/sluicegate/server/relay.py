@@ -134,28 +134,34 @@ class Relay:
         self._error_body: list[bytes] = []
         self._error_bytes = 0
 
-    async def run(self, connection: UpstreamConnection, head: bytes, body: bytes) -> Ending:
-        """Send the request and return how its answer ended; `error` says why it failed."""
+    async def run(
+        self, connection: UpstreamConnection, head: bytes, body: bytes, *, shared: bool = False
+    ) -> Ending:
+        """Send the request and return how its answer ended; `error` says why it failed.
+
+        Args:
+            shared: another attempt runs beside; who leads the two tells us of the client.
+        """
         self._connection = connection
         self._started_at = self._last_byte_at = self._loop.time()
         self.due_at = min(self._total_due_at, self._started_at + self._first_clock_s())
         exchange = self._exchange
-        exchange.on_gone = self._client_left
-        exchange.on_pause = self._pause
-        exchange.on_resume = self._resume
+        if not shared:
+            self.attend()
         if exchange.gone:
-            self._client_left()
+            self.client_left()
         self._deadlines.add(self)
         if not self.done.done():
             connection.send(head, body, self)
             del head, body  # this frame lives as long as the stream
             if exchange.paused:
-                self._pause()
+                self.pause()
         try:
             return await self.done
         finally:
             self._deadlines.discard(self)
-            exchange.on_gone = exchange.on_pause = exchange.on_resume = None
+            if exchange.on_gone == self.client_left:
+                exchange.on_gone = exchange.on_pause = exchange.on_resume = None
             if not self._body_ended:
                 if self.done.done() and not self.done.cancelled() and self.done.result() == "complete":
                     self.due_at = self._loop.time() + END_GRACE_S
@@ -164,6 +170,22 @@ class Relay:
                     self._deadlines.add_short(self)
                 else:
                     connection.abort()
+
+    def attend(self) -> None:
+        """Be the one that is told of the client."""
+        exchange = self._exchange
+        exchange.on_gone = self.client_left
+        exchange.on_pause = self.pause
+        exchange.on_resume = self.resume
+
+    def report_to(self, notes: AttemptNotes) -> None:
+        """Tell another from now on."""
+        self._notes = notes
+
+    @property
+    def begun(self) -> bool:
+        """Whether content has left for the client."""
+        return False
 
     def stop(self, error: SluicegateError) -> None:
         """End the attempt from outside, with what the client is told."""
@@ -260,7 +282,8 @@ class Relay:
             self.error = error
             self.done.set_result(ending)
 
-    def _client_left(self) -> None:
+    def client_left(self) -> None:
+        """End the attempt, or let the provider finish where that is what we promised."""
         if self._drain_cap_s is None or not self._connection:
             self._finish("gone")
             if self._connection is not None and not self._body_ended:
@@ -269,16 +292,18 @@ class Relay:
         else:
             self._total_due_at = min(self._total_due_at, self._loop.time() + self._drain_cap_s)
             self.due_at = min(self.due_at, self._total_due_at)
-            self._resume()
+            self.resume()
 
     # ---- back-pressure and clocks -----------------------------------------------------------------------------------
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Stop reading: the client does not take what we have."""
         if self._connection is not None and not (self._paused or self._body_ended or self._exchange.gone):
             self._paused = True
             self._connection.pause_reading()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Read on."""
         if self._connection is not None and self._paused:
             self._paused = False
             self._last_byte_at = self._loop.time()
