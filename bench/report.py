@@ -16,6 +16,7 @@ from bench.targets import nginx_binary
 
 _NAMES = {"plain": "plain request", "paced": "event, 5 ms apart, 100 streams", "burst": "event, in bursts"}
 _PACE_STREAMS = 1000
+_MONEY_LIMIT = 0.6
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,22 @@ def verdicts(results: Results, target: str = "gate") -> list[Verdict]:
             )
         )
     found.append(_pace_verdict(results, target))
+    found.append(_money_verdict(results, target))
     return found
+
+
+def _money_verdict(results: Results, target: str) -> Verdict:
+    """Hold what reservation and settlement cost the worker against nginx: the gate less one that has them off."""
+    with_money = results.values("plain", "plain", target, "us_worker")
+    without = results.values("plain", "plain", "unbilled", "us_worker")
+    nginx = results.values("plain", "plain", "nginx", "us")
+    shares = [(a - b) / c for a, b, c in zip(with_money, without, nginx, strict=False) if c]
+    return Verdict(
+        "CPU of reservation and settlement per plain request, plain provider",
+        f"≤ {_MONEY_LIMIT:g} × nginx",
+        f"{median(shares):.2f} × ({min(shares):.2f}–{max(shares):.2f})" if shares else "–",
+        median(shares) <= _MONEY_LIMIT if shares else None,
+    )
 
 
 def _ratio_verdict(results: Results, target: str, scenario: str, kind: str, limit: float) -> Verdict:

@@ -46,7 +46,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(SCENARIOS), help=f"comma list of {', '.join(SCENARIOS)}")
     parser.add_argument("--provider", choices=("plain", "tls", "both"), default="both")
     parser.add_argument(
-        "--target", default="both", help="comma list of gate, nginx, relay; both: gate and nginx"
+        "--target",
+        default="both",
+        help="comma list of gate, nginx, relay, unbilled; both: gate and nginx, and for plain requests unbilled",
     )
     parser.add_argument("--relay-command", help="command line of a relay, with {port}, {origin}, {ca_file}")
     parser.add_argument("--unlimited", action="store_true", help="the account is not prepaid: no lease")
@@ -67,7 +69,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace, folder: Path) -> list[Sample]:
-    names = ["nginx", "gate"] if options.target == "both" else options.target.split(",")
+    names = ["nginx", "gate", "unbilled"] if options.target == "both" else options.target.split(",")
     kinds = ["plain", "tls"] if options.provider == "both" else [options.provider]
     effort = Effort.quick() if options.quick else Effort.full()
     if options.rounds:
@@ -101,6 +103,8 @@ def _run_group(
     samples: list[Sample] = []
     try:
         for name in names:
+            if name == "unbilled" and "plain" not in scenarios:
+                continue
             own = folder / f"{name}-{kind}-{'-'.join(scenarios)}"
             started.append(_start(name, own, upstream, options))
         for scenario in scenarios:
@@ -109,6 +113,8 @@ def _run_group(
                 if scenario == "ttft"
                 else started
             )
+            if scenario != "plain":
+                running = [target for target in running if target.name != "unbilled"]
             for sample in bench.samples(scenario, kind, running):
                 _progress(sample)
                 samples.append(sample)
@@ -125,6 +131,8 @@ def _start(
         return targets.Nginx(folder, upstream, options.realtime)
     if name == "gate":
         return targets.Gate(folder, upstream, options.realtime, unlimited=options.unlimited)
+    if name == "unbilled":
+        return targets.Unbilled(folder, upstream, options.realtime, unlimited=options.unlimited)
     if name == "relay" and options.relay_command:
         return targets.Relay(folder, upstream, options.realtime, options.relay_command)
     raise SystemExit(f"no such target: {name}")

@@ -244,7 +244,10 @@ class Gate(_Started):
             f"keys: [{{name: bench, key: {answers.GATE_KEY}, account: bench,\n"
             "  rpm: 1000000000, tpm: 1000000000000, max_streams: 100000}]\n"
         )
-        return [sys.executable, "-m", "sluicegate", "serve", "-c", "sluicegate.yaml"]
+        return [*self._program(), "serve", "-c", "sluicegate.yaml"]
+
+    def _program(self) -> list[str]:
+        return [sys.executable, "-m", "sluicegate"]
 
     def pids(self) -> dict[str, list[int]]:
         """Return supervisor, worker and admin process apart."""
@@ -253,6 +256,15 @@ class Gate(_Started):
         for pid in others:
             parts["admin" if "admin" in processes.command_line(pid) else "worker"].append(pid)
         return parts
+
+
+class Unbilled(Gate):
+    """The gate with reservation and settlement switched off."""
+
+    name = "unbilled"
+
+    def _program(self) -> list[str]:
+        return [sys.executable, str(_ROOT / "bench" / "unbilled.py")]
 
 
 class Relay(_Started):

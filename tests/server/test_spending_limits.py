@@ -3,14 +3,17 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sluicegate.billing.ledger import Reserved
+from sluicegate.server.control import Cautious
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.script import Script
-from tests.conftest import KEY, StartInProcess, make_config
+from tests.conftest import KEY, StartGate, StartInProcess, make_config
 from tests.fakes import Response, ask, chat
 from tests.grammar.chat import check_chat_stream
 from tests.inprocess import InProcessGate
@@ -193,3 +196,33 @@ async def test_a_key_without_limits_is_not_held_against_any(
     (row,) = gate.rows()
     assert not row.limited
     assert not gate.budgets
+
+
+async def test_an_account_past_the_days_shortfall_holds_whole_limits(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    gate = await start_inprocess(make_config(simulator, models=MODELS))
+    body = chat("m", max_tokens=5_000)
+    simulator.push(Script(answer=of_tokens(1)), Script(answer=of_tokens(1)))
+    await ask(gate.url, PATH, body, key=KEY)
+    gate.send(1, Cautious(["test"]))
+    await ask(gate.url, PATH, body, key=KEY)
+    gate.rows()
+    held = [record.amount_nano for record in gate.records if isinstance(record, Reserved)]
+    assert held == [1_024 * OUT_NANO, 5_000 * OUT_NANO]
+
+
+async def test_the_operator_is_told_of_an_account_past_the_days_shortfall(
+    start_gate: StartGate, simulator: Simulator, tmp_path: Path
+) -> None:
+    key = {"name": "test", "key": KEY, "balance_usd": usd(100 * OUT_NANO)}
+    gate = await start_gate(
+        make_config(simulator, models=MODELS, keys=[key], billing={"shortfall_limit_usd": usd(10 * OUT_NANO)})
+    )
+    simulator.push(Script(answer=Answer(text=(" x",), input_tokens=1, output_tokens=120)))
+    assert (await ask(gate.url, PATH, chat("m", stream=False, max_tokens=100), key=KEY)).status == 200
+    for _ in range(100):
+        if "shortfall_limit_passed" in (tmp_path / "gate.log").read_text():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("nobody was told")

@@ -159,8 +159,8 @@ class Tab:
 
     def cost_so_far(self, usage: Usage) -> int:
         """Return what a running stream would be charged now, in nano-USD: no more than is held for it."""
-        cost = charge(self._price, usage)[0]
-        return min(cost, self.reserved_nano) if self.prepaid else cost
+        cost = charge(self._price, usage, self._tier)[0]
+        return min(cost, self.reserved_nano) if self.held else cost
 
     async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
         """Hold the money for a request and journal it.

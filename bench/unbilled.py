@@ -1,0 +1,51 @@
+"""The gate with reservation and settlement switched off: what they cost a request is the difference to the real one.
+
+Takes the command line of `sluicegate`. Keys, limits, routing and the relay are the gate's; no money is held, charged or
+journalled. For the bench alone: nothing in the gate can switch this off.
+"""
+
+import sys
+from pathlib import Path
+
+from sluicegate.billing.ledger import UsageRow
+from sluicegate.messages import Usage, UsageSource
+from sluicegate.server import proxy, worker_slots
+from sluicegate.server.tab import Tab
+
+WORKER = "--worker"
+
+
+class UnbilledTab(Tab):
+    """A tab that nobody pays."""
+
+    __slots__ = ()
+
+    async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
+        """Hold nothing."""
+        self.held = self.prepaid = False
+        self.open = True
+        return output_tokens
+
+    async def settle(self, usage: Usage, source: UsageSource) -> UsageRow:
+        """Charge nothing, and write nothing down."""
+        self.settled = True
+        self.row.usage, self.row.usage_source = usage, source
+        return self.row
+
+
+def main() -> None:
+    """Be the supervisor, or one of its workers."""
+    if sys.argv[1:2] == [WORKER]:
+        from sluicegate.server.app import make_gateway
+        from sluicegate.server.worker import run_worker
+
+        vars(proxy)["Tab"] = UnbilledTab
+        sys.exit(run_worker(sys.argv[2:], make_gateway))
+    vars(worker_slots)["WORKER_COMMAND"] = (sys.executable, str(Path(__file__)), WORKER)
+    from sluicegate.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
