@@ -6,9 +6,10 @@ JOBS ?= auto
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SDK_INSTALLED := tests/sdk/node_modules/.package-lock.json
+CLIENTS_INSTALLED := tests/clients/.venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check lint types test bench fuzz soak docs lock clean
+.PHONY: help install clients demo check lint types test bench fuzz soak docs lock clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,6 +25,13 @@ $(SDK_INSTALLED): tests/sdk/package-lock.json
 	@cd tests/sdk && npm ci --silent --no-audit --no-fund
 	@touch $@
 
+clients: $(CLIENTS_INSTALLED)  ## the coding agents and libraries that tests/clients runs (about 1 GB)
+
+$(CLIENTS_INSTALLED): $(INSTALLED) tests/clients/package-lock.json tests/clients/requirements.lock scripts/install-clients
+	@scripts/debian-packages nodejs npm
+	@scripts/install-clients $(VENV)
+	@touch $@
+
 demo: $(INSTALLED)  ## stream one answer of a real model through the gate, and see what it cost
 	@$(BIN)/sluicegate demo $(ARGS)
 
@@ -36,7 +44,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --strict
 
-test: $(INSTALLED) $(SDK_INSTALLED)  ## the tests; ARGS="-k name" for some of them
+test: $(INSTALLED) $(SDK_INSTALLED) $(CLIENTS_INSTALLED)  ## the tests; ARGS="-k name" for some of them
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/results.md
@@ -55,9 +63,11 @@ docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
 transcripts: $(INSTALLED)  ## the expected files of the golden transcripts anew; the diff is the review
 	$(BIN)/python -m tests.transcripts
 
-lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml
+lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml, and that of the tests' clients
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock" --output-file tests/clients/requirements.lock tests/clients/requirements.in
 
 clean:  ## what the other targets made
-	rm -rf $(VENV) tests/sdk/node_modules sluicegate-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/sdk/node_modules tests/clients/node_modules tests/clients/.venv sluicegate-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

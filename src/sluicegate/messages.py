@@ -213,6 +213,10 @@ class Tool(msgspec.Struct, kw_only=True):
     custom: bool = False
     format: dict[str, Any] | None = None
     """Grammar of a custom tool, as OpenAI's Responses spell it."""
+    namespace: str | None = None
+    """Responses: what the name begins with, `namespace__name`."""
+    searches: bool = False
+    """Responses: the client's own search for tools, whose calls are items of their own."""
     cache: CacheMark | None = None
 
 

@@ -1,4 +1,4 @@
-"""Opaque state that a chat client does not carry is found again by its tool call, for its account alone."""
+"""Opaque state that a client does not carry is found again by its tool call, for its account alone."""
 
 from typing import Any
 
@@ -120,3 +120,67 @@ async def test_a_chat_client_that_drops_everything_keeps_its_thoughts(
         block["type"] for message in told[2] if message["role"] == "assistant" for block in message["content"]
     ]
     assert strangers == ["tool_use"]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_a_gemini_client_that_sends_no_thoughts_back_keeps_them(
+    gate: InProcessGate, simulator: Simulator, stream: bool
+) -> None:
+    """Gemini CLI does so, and marks its calls as signed by nobody."""
+    simulator.push(Script(answer=THOUGHTFUL), times=None)
+    path = f"/v1beta/models/m:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+    call = {"functionCall": {"id": "call_1", "name": "f", "args": {"a": 1}}}
+    turns = [
+        {"role": "user", "parts": [{"text": "Hello"}]},
+        {"role": "model", "parts": [call | {"thoughtSignature": "skip_thought_signature_validator"}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "call_1", "name": "f", "response": {"output": "2"}}}],
+        },
+    ]
+    asked = {
+        "tools": [{"functionDeclarations": [{"name": "f"}]}],
+        "generationConfig": {"maxOutputTokens": 20_000, "thinkingConfig": {"thinkingBudget": 8192}},
+    }
+    for contents in (turns[:1], turns):
+        response = await ask(gate.url, path, {"contents": contents, **asked}, key=KEY)
+        assert response.status == 200, response.body
+    told = [request.json["messages"] for request in simulator.requests][1]
+    blocks = [block for message in told if message["role"] == "assistant" for block in message["content"]]
+    assert blocks[0] == {"type": "thinking", "thinking": "Let me see", "signature": SIGNATURE}
+    assert blocks[1]["type"] == "tool_use"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_a_responses_client_that_refers_to_thoughts_keeps_them(
+    gate: InProcessGate, simulator: Simulator, stream: bool
+) -> None:
+    """The Vercel AI SDK does so unless it is told `store: false`."""
+    simulator.push(Script(answer=THOUGHTFUL), times=None)
+    items: list[dict[str, Any]] = [
+        ASK,
+        {"type": "item_reference", "id": "rs_1"},
+        {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "2"},
+    ]
+    asked = {
+        "model": "m",
+        "stream": stream,
+        "tools": [{"type": "function", "name": "f"}],
+        "reasoning": {"effort": "medium"},
+        "max_output_tokens": 20_000,
+    }
+    for given in (items[:1], items):
+        response = await ask(gate.url, "/v1/responses", {"input": given, **asked}, key=KEY)
+        assert response.status == 200, response.body
+    told = [request.json["messages"] for request in simulator.requests][1]
+    blocks = [block for message in told if message["role"] == "assistant" for block in message["content"]]
+    assert blocks[0] == {"type": "thinking", "thinking": "Let me see", "signature": SIGNATURE}
+    assert blocks[1]["type"] == "tool_use"
+    refused = await ask(
+        gate.url,
+        "/v1/responses",
+        {"input": [ASK, {"type": "item_reference", "id": "msg_1"}], **asked},
+        key=KEY,
+    )
+    assert (refused.status, refused.json()["error"]["param"]) == (400, "input[1]")

@@ -12,6 +12,7 @@ from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, UnsupportedFeature
 from sluicegate.messages import Format, Request
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.translation import Notes, Policy
 
 TOOL = {"name": "Read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}
@@ -171,6 +172,97 @@ def test_a_search_for_tools_by_the_vendor_is_not_needed() -> None:
     sent, dropped = crossed("messages", "chat", messages(user(), tools=tools))
     assert CALLS["chat"](sent) == ["Read"]
     assert "tools[0];all tools are told at once" in dropped
+
+
+SPAWN = {"type": "function", "name": "spawn", "defer_loading": True, "parameters": {"type": "object"}}
+CODEX_SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+
+
+def responses(*items: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": [{"role": "user", "content": "hi"}, *items], **more}
+
+
+@pytest.mark.parametrize("target", ["chat", "messages", "gemini"])
+def test_a_search_for_tools_that_the_client_does_is_a_function(target: Format) -> None:
+    """Codex asks OpenAI's newer models so, by whatever provider they are served."""
+    asked = responses(
+        {
+            "type": "tool_search_call",
+            "call_id": "c1",
+            "execution": "client",
+            "arguments": {"query": "agents"},
+            "status": "completed",
+        },
+        {
+            "type": "tool_search_output",
+            "call_id": "c1",
+            "execution": "client",
+            "tools": [{"type": "namespace", "name": "agents", "description": "d", "tools": [SPAWN]}],
+        },
+        tools=[CODEX_SEARCH],
+    )
+    request, _ = read("responses", asked)
+    assert [tool.name for tool in request.tools] == ["tool_search", "agents__spawn"]
+    assert namespaces(request) == {"agents__spawn": ("agents", "spawn")}
+    sent, dropped = crossed("responses", target, asked)
+    said = json.dumps(sent)
+    assert "These tools can be called now: agents__spawn." in said
+    assert not any("defer_loading" in entry for entry in dropped)
+    assert said.count('"agents__spawn"') == 1
+
+
+def test_a_search_for_tools_that_found_nothing_or_the_same_again() -> None:
+    outcome = {"type": "tool_search_output", "execution": "client"}
+    call = {"type": "tool_search_call", "execution": "client", "arguments": {}}
+    asked = responses(
+        {**call, "call_id": "a"},
+        {**outcome, "call_id": "a", "tools": []},
+        {**call, "call_id": "b"},
+        {**outcome, "call_id": "b", "tools": [SPAWN]},
+        {**call, "call_id": "c"},
+        {**outcome, "call_id": "c", "tools": [SPAWN]},
+        tools=[CODEX_SEARCH],
+    )
+    sent, _ = crossed("responses", "chat", asked)
+    assert CALLS["chat"](sent) == ["tool_search", "spawn"]
+    results = [message["content"] for message in sent["messages"] if message["role"] == "tool"]
+    assert results == ["No tool was found.", *["These tools can be called now: spawn."] * 2]
+
+
+def test_a_search_for_tools_by_the_provider_leaves_its_tools() -> None:
+    asked = responses(
+        {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {"paths": ["a"]}},
+        {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": [SPAWN]},
+        tools=[{"type": "tool_search"}],
+    )
+    sent, dropped = crossed("responses", "chat", asked)
+    assert CALLS["chat"](sent) == ["spawn"]
+    assert [message["role"] for message in sent["messages"]] == ["user"]
+    assert dropped == [
+        "tools[0];all tools are told at once",
+        "input.tool_search_call;all tools are told at once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([{"type": "tool_search_call", "call_id": "a", "arguments": {}}], "input[1]"),
+        ([{"type": "tool_search_call", "call_id": "a"}], "input[1].arguments"),
+        ([{"type": "tool_search_output", "call_id": "a", "tools": []}], "input[1].call_id"),
+        ([{"type": "tool_search_output", "tools": [{"type": "function"}]}], "input[1].tools[0].name"),
+        ([{"type": "tool_search_call", "call_id": "a", "arguments": {}}] * 2, "input[2].call_id"),
+    ],
+)
+def test_a_broken_search_for_tools_is_refused_by_name(items: list[Any], param: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read("responses", responses(*items, tools=[CODEX_SEARCH]))
+    assert refused.value.param == param
 
 
 # ---- schemas in the other dialect -----------------------------------------------------------------------------------

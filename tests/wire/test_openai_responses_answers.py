@@ -631,13 +631,12 @@ def test_free_form_tools_get_plain_input_whatever_the_provider_made_of_them() ->
 
 
 def test_names_and_namespaces_come_back_as_the_client_gave_them() -> None:
-    tools = [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]}]
     asked = Asked(
         model=MODEL,
         id="a" * 24,
         created=1,
         tool_names={"short": "a name of my own"},
-        raw={"tools": json_raw(tools)},
+        namespaces={"n__g": ("n", "g")},
     )
     parsed = encoded(
         ToolCallStart(0, "1", "n__g"), ToolCallStart(1, "2", "short"), Finish("tool_calls"), asked=asked
@@ -646,6 +645,24 @@ def test_names_and_namespaces_come_back_as_the_client_gave_them() -> None:
         ("g", "n"),
         ("a name of my own", None),
     ]
+
+
+def test_a_search_for_tools_that_the_client_does_is_an_item_of_its_own() -> None:
+    asked = Asked(model=MODEL, id="a" * 24, created=1, search_tool="tool_search")
+    for pieces, arguments, status in (
+        (['{"query": ', '"x", "limit": 2}'], {"query": "x", "limit": 2}, "completed"),
+        ([], {}, "completed"),
+        (['{"query": '], {}, "incomplete"),
+        (['"x"'], {}, "incomplete"),
+    ):
+        deltas = [ToolCallDelta(0, piece) for piece in pieces]
+        parsed = encoded(
+            ToolCallStart(0, "c1", "tool_search"), *deltas, ToolCallEnd(0), Finish("tool_calls"), asked=asked
+        )
+        (item,) = items(parsed)
+        assert (item["type"], item["execution"], item["call_id"]) == ("tool_search_call", "client", "c1")
+        assert (item["arguments"], item["status"]) == (arguments, status)
+        assert not any("delta" in event for event in parsed.events)
 
 
 def json_raw(value: object) -> Any:

@@ -332,7 +332,7 @@ def test_every_field_is_read() -> None:
         tools=[
             Tool(name="f", parameters=OPEN, strict=True, description="d"),
             Tool(name="p", custom=True, format={"type": "grammar", "syntax": "lark", "definition": "x"}),
-            Tool(name="n__g"),
+            Tool(name="n__g", namespace="n"),
         ],
         web_search={"allowed_domains": ["a.b"], "search_context_size": "low"},
         tool_choice=ToolChoice(mode="required", names=["f"]),

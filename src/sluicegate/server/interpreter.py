@@ -35,6 +35,7 @@ from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses_envelope import REPEATED
+from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
@@ -53,6 +54,8 @@ EVENT_STREAM = (
     b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
 )
 ARRAY = b"content-type: application/json\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+_FORGETFUL: frozenset[Format] = frozenset({"chat", "responses", "gemini"})
+"""Formats whose clients need not send back what a model thought before a call."""
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
@@ -100,7 +103,7 @@ class Interpreter:
         Args:
             policy: what becomes of what a provider's format cannot say.
             path_model, stream, array: what the path of a Gemini request says.
-            thoughts: remembers for the account what a chat client does not carry.
+            thoughts: remembers for the account what clients of some formats do not carry.
             fetches: media that a provider takes only as data may come by address.
         Raises:
             BadRequest: in the client's own terms.
@@ -118,7 +121,7 @@ class Interpreter:
         self._decoded: tuple[Request, list[str]] | None = None
         self._cut_at: list[str] = []
         """Stop sequences that the provider is not told: the answer is cut here."""
-        self._thoughts = thoughts if format == "chat" else None
+        self._thoughts = thoughts if format in _FORGETFUL else None
         self._account_id = account_id
         self._fetches = fetches
         self.wanted: list[Wanted] = []
@@ -227,6 +230,8 @@ class Interpreter:
         self.asked.legacy_functions = request.legacy_functions
         self.asked.echo = _echo_of(request)
         self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
+        self.asked.namespaces = namespaces(request)
+        self.asked.search_tool = next((tool.name for tool in request.tools if tool.searches), "")
         if not self.asked.raw:
             top = json_edit.decode_top(self._body, self.client.name)
             # Copies: a view would keep the whole body as long as the answer runs.

@@ -1,9 +1,10 @@
 """What was thought before a tool call, kept for clients whose format has no place for it, or who drop it.
 
 Providers want their own opaque state back on the next turn: signatures of thoughts and of calls, encrypted reasoning.
-A chat client sends calls and results back and nothing else, so a worker remembers the state by the call's id, for an
-hour and within bounds. It is bound to the account: another's call id finds nothing. A miss is no error: the request is
-said without the state, as the codecs do.
+A chat client sends calls and results back and nothing else, Gemini CLI leaves out what was thought, and the Vercel AI
+SDK sends ids of items that it takes for kept. So a worker remembers the state by the call's id, for an hour and within
+bounds. It is bound to the account: another's call id finds nothing. A miss is no error: the request is said without the
+state, as the codecs do.
 """
 
 import sys

@@ -27,12 +27,12 @@ from sluicegate.messages import (
 )
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.envelope import seal
-from sluicegate.wire.json_text import quote
+from sluicegate.wire.json_text import compact, quote
 from sluicegate.wire.openai_chat_call_writer import plain_input
 from sluicegate.wire.openai_responses_envelope import Envelope
 from sluicegate.wire.openai_responses_errors import error_events
 from sluicegate.wire.openai_responses_event import TEXTS
-from sluicegate.wire.openai_responses_tools import MAX_ID_CHARS, namespaces, provider_name
+from sluicegate.wire.openai_responses_tools import MAX_ID_CHARS, provider_name
 from sluicegate.wire.openai_responses_usage import write_usage
 from sluicegate.wire.openai_usage import served_tier, with_members
 from sluicegate.wire.serial_calls import SerialCalls
@@ -46,7 +46,13 @@ _INCOMPLETE = {
     "content_filter": "content_filter",
 }
 """Finish reasons that leave an answer incomplete."""
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "tool_search_call": "tsc",
+}
 
 
 class _Part:
@@ -103,7 +109,6 @@ class ResponsesStreamEncoder:
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._envelope = Envelope.of(asked)
-        self._namespaces: dict[str, tuple[str, str]] | None = None
         self._serial = SerialCalls()
         self._number = 0
         self._told = False
@@ -329,6 +334,8 @@ class ResponsesStreamEncoder:
             call_id = f"call_{asked.id}{start.index:04x}"
         self._call_ids[start.index] = call_id
         name = asked.tool_names.get(start.name, start.name)
+        if name == asked.search_tool:
+            return out + self._start_search(call_id)
         custom = start.custom or name in asked.custom_tools
         self._kind = "custom_tool_call" if custom else "function_call"
         self._item_id = self._new_id(self._kind)
@@ -340,11 +347,17 @@ class ResponsesStreamEncoder:
         self._delta = pattern.replace(b"%", b"%%") + b'%b,"sequence_number":%d}\n\n'
         return out + self._item_event(b"response.output_item.added", self._call_item("in_progress", b'""'))
 
+    def _start_search(self, call_id: str) -> bytes:
+        """Open a call of the client's own search for tools: its arguments are an object, and come with its end."""
+        self._kind = "tool_search_call"
+        self._item_id = self._new_id(self._kind)
+        head = b'"execution":"client","call_id":%b' % quote(call_id)
+        self._call = _Call(head, b"", custom=False, gathers=True)
+        return self._item_event(b"response.output_item.added", self._call_item("in_progress", b"{}"))
+
     def _name(self, name: str) -> bytes:
-        if self._namespaces is None:
-            self._namespaces = namespaces(self._asked)
-        if name in self._namespaces:
-            namespace, name = self._namespaces[name]
+        if name in self._asked.namespaces:
+            namespace, name = self._asked.namespaces[name]
             return b'"name":%b,"namespace":%b' % (quote(name), quote(namespace))
         return b'"name":%b' % quote(name)
 
@@ -380,6 +393,8 @@ class ResponsesStreamEncoder:
         assert call is not None, "a call is open"
         text = "".join(call.parts)
         out = b""
+        if self._kind == "tool_search_call":
+            return self._close_search(status, text)
         if call.gathers:
             text = plain_input(text)
             out = self._arguments_delta(text) if text else b""
@@ -398,6 +413,14 @@ class ResponsesStreamEncoder:
         item = self._call_item(status, told)
         self._call = self._delta = None
         return out + self._done(item)
+
+    def _close_search(self, status: str, text: str) -> bytes:
+        given = text.strip().encode(errors="replace") or b"{}"
+        if not given.startswith(b"{") or not json_edit.is_json(given):
+            status, given = "incomplete", b"{}"
+        item = self._call_item(status, compact(given).encode())
+        self._call = None
+        return self._done(item)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

@@ -124,6 +124,22 @@ class CallOutput(msgspec.Struct):
     call_id: str | None = None
 
 
+class ItemReference(msgspec.Struct):
+    id: str
+
+
+class ToolSearchCall(msgspec.Struct):
+    arguments: dict[str, Any]
+    call_id: str | None = None
+    execution: Literal["server", "client"] | None = None
+
+
+class ToolSearchOutput(msgspec.Struct):
+    tools: list[msgspec.Raw]
+    call_id: str | None = None
+    execution: Literal["server", "client"] | None = None
+
+
 # ---- tools ----------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +177,14 @@ class WebSearchTool(msgspec.Struct):
     filters: SearchFilters | None = None
     user_location: dict[str, Any] | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
+
+
+class ToolSearchTool(msgspec.Struct):
+    """A search for tools; `client`: its calls are answered by the client."""
+
+    execution: Literal["server", "client"] | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class Namespace(msgspec.Struct):

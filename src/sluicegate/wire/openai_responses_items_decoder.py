@@ -23,10 +23,12 @@ from sluicegate.messages import (
     ToolCall,
     ToolResult,
 )
+from sluicegate.wire import json_edit
 from sluicegate.wire import openai_responses_body as body
 from sluicegate.wire.envelope import open_envelope
 from sluicegate.wire.inline_media import media_type, read_inline, type_by_name
-from sluicegate.wire.openai_responses_tools import joined_name
+from sluicegate.wire.openai_responses_tools import SEARCH_TOOL, found_text, joined_name
+from sluicegate.wire.openai_responses_tools_decoder import ToolReader
 from sluicegate.wire.translation import Notes, bad_field
 from sluicegate.wire.typed_body import decode_typed
 
@@ -44,13 +46,17 @@ _reasoning = msgspec.json.Decoder(body.Reasoning)
 _function_call = msgspec.json.Decoder(body.FunctionCall)
 _custom_call = msgspec.json.Decoder(body.CustomCall)
 _output = msgspec.json.Decoder(body.CallOutput)
+_reference = msgspec.json.Decoder(body.ItemReference)
+_search_call = msgspec.json.Decoder(body.ToolSearchCall)
+_search_output = msgspec.json.Decoder(body.ToolSearchOutput)
 
 
 class ItemReader:
     """Reads one request's input."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, tools: ToolReader) -> None:
         self._notes = notes
+        self._tools = tools
         self._told: set[str] = set()
         self._messages: list[Message] = []
         self._turn: Message | None = None
@@ -87,9 +93,17 @@ class ItemReader:
                 custom = decode_typed(_custom_call, raw, path)
                 self._call(custom, custom.input, path)
             case "function_call_output" | "custom_tool_call_output":
-                self._result(decode_typed(_output, raw, path), path)
+                output = decode_typed(_output, raw, path)
+                parts = self._parts(output.output, f"{path}.output")
+                self._result(output.call_id, parts, path)
+            case "tool_search_call":
+                self._search(decode_typed(_search_call, raw, path), path)
+            case "tool_search_output":
+                self._found(decode_typed(_search_output, raw, path), path)
             case _ if kind in _TRACES:
                 self._notes.warn(path, f"{kind} has no place in another format")
+            case "item_reference" if _is_thought(decode_typed(_reference, raw, path)):
+                self._drop_once("input.item_reference", "thoughts are found by their calls")
             case _ if kind in _STATE:
                 self._notes.reject(path, f"{kind} stands for what another provider keeps")
             case _:
@@ -167,18 +181,38 @@ class ItemReader:
     def _call(self, item: body.FunctionCall | body.CustomCall, given: str, path: str) -> None:
         if item.call_id in self._calls:
             raise bad_field(f"{path}.call_id", f"the id {item.call_id!r} comes twice")
-        call = ToolCall(
-            id=item.call_id,
-            name=joined_name(item.namespace, item.name),
-            arguments=given,
-            custom=isinstance(item, body.CustomCall),
+        self._add_call(
+            ToolCall(
+                id=item.call_id,
+                name=joined_name(item.namespace, item.name),
+                arguments=given,
+                custom=isinstance(item, body.CustomCall),
+            ),
+            path,
         )
+
+    def _add_call(self, call: ToolCall, path: str) -> None:
         turn = self._of_turn(path)
         turn.parts.append(call)
         self._calls[call.id] = call, turn
 
-    def _result(self, item: body.CallOutput, path: str) -> None:
-        call_id, open_ = item.call_id, self._open()
+    def _search(self, item: body.ToolSearchCall, path: str) -> None:
+        """Take a search for tools as a call; one that the provider did itself left no more than its tools."""
+        if item.call_id is None:
+            self._drop_once("input.tool_search_call", "all tools are told at once")
+        elif item.call_id in self._calls:
+            raise bad_field(f"{path}.call_id", f"the id {item.call_id!r} comes twice")
+        else:
+            arguments = json_edit.dumps(item.arguments).decode()
+            self._add_call(ToolCall(id=item.call_id, name=SEARCH_TOOL, arguments=arguments), path)
+
+    def _found(self, item: body.ToolSearchOutput, path: str) -> None:
+        tools = self._tools.found(item.tools, f"{path}.tools")
+        if item.call_id is not None:
+            self._result(item.call_id, [Text(text=found_text(tools))], path)
+
+    def _result(self, call_id: str | None, parts: list[Part], path: str) -> None:
+        open_ = self._open()
         if call_id is None and len(open_) == 1:
             call_id = open_[0]  # there is but one call that it can answer
         if call_id is None:
@@ -188,12 +222,8 @@ class ItemReader:
         if call_id in self._results:
             raise bad_field(f"{path}.call_id", f"the call {call_id!r} has an output already")
         call = self._calls[call_id][0]
-        parts = [
-            part
-            for part in self._parts(item.output, f"{path}.output")
-            if isinstance(part, Text | Image | File)
-        ]
-        self._results[call_id] = ToolResult(call_id=call_id, name=call.name, custom=call.custom, parts=parts)
+        told = [part for part in parts if isinstance(part, Text | Image | File)]
+        self._results[call_id] = ToolResult(call_id=call_id, name=call.name, custom=call.custom, parts=told)
         self._turn = None
 
     def _need_results(self) -> None:
@@ -252,6 +282,11 @@ class ItemReader:
                     data = _inline(part.input_audio.data, f"{where}.input_audio.data")[1]
                     parts.append(Audio(data=data, format=part.input_audio.format))
         return parts
+
+
+def _is_thought(item: body.ItemReference) -> bool:
+    """Return whether an item that is meant, and not sent, is a thought; a turn can do without."""
+    return item.id.startswith("rs_")
 
 
 def _mark(part: body.Given | body.Said) -> CacheMark | None:

@@ -2,7 +2,8 @@
 
 Every error names the path of the field; what another vendor cannot be told is dropped, named or refused as the
 translation matrix says. State that a provider keeps is refused. The input is read in `openai_responses_items_decoder`,
-the shape in `openai_responses_body`. Source: wire formats page `responses.md`, "Request fields", "Tools" and "State".
+tools in `openai_responses_tools_decoder`, the shape in `openai_responses_body`. Source: wire formats page
+`responses.md`, "Request fields" and "State".
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool,
 from sluicegate.wire import json_edit
 from sluicegate.wire import openai_responses_body as body
 from sluicegate.wire.openai_responses_items_decoder import ItemReader
-from sluicegate.wire.openai_responses_tools import joined_name
+from sluicegate.wire.openai_responses_tools_decoder import CALLABLE, SAID_NOTHING, ToolReader
 from sluicegate.wire.translation import Notes, bad_field
 from sluicegate.wire.typed_body import decode_typed
 
@@ -24,18 +25,11 @@ _NOT_KEPT = {
 }
 _DROPPED = frozenset({"prompt_cache_options", "prompt_cache_retention", "background_options"})
 """What only affects cost, speed or bookkeeping of one vendor."""
-_SAID_NOTHING = (b"null", b"false", b"{}", b"[]")
 _LOGPROBS = "message.output_text.logprobs"
 _STATE_IN_ANSWERS = "reasoning.encrypted_content"
 """Told in every answer."""
 _DEFAULTS = (None, "auto", "standard")
-_CALLABLE = frozenset({"function", "custom"})
 _body = msgspec.json.Decoder(body.Body)
-_typed = msgspec.json.Decoder(body.Typed)
-_function = msgspec.json.Decoder(body.FunctionTool)
-_custom = msgspec.json.Decoder(body.CustomTool)
-_search = msgspec.json.Decoder(body.WebSearchTool)
-_namespace = msgspec.json.Decoder(body.Namespace)
 
 
 def decode_request(body: bytes, notes: Notes, path_model: str | None = None) -> Request:
@@ -64,12 +58,15 @@ class _RequestReader:
             raise bad_field("input", "missing required parameter")
         if not top.input:
             raise bad_field("input", "must not be empty")
-        self._read_tools()
+        reader = ToolReader(self._notes)
+        reader.declare(top.tools or ())
+        messages = ItemReader(self._notes, reader).messages(top.instructions, top.input)
+        self._tools, self._web_search = reader.tools, reader.web_search
         choice = self._choice()
         logprobs = _LOGPROBS in (top.include or ())
         request = Request(
             model=top.model,
-            messages=ItemReader(self._notes).messages(top.instructions, top.input),
+            messages=messages,
             stream=top.stream or False,
             tools=self._tools,
             tool_choice=choice,
@@ -94,7 +91,7 @@ class _RequestReader:
     def _refuse_state(self, raw: bytes) -> None:
         top = json_edit.decode_top(raw, "responses")
         for key in _STATE & top.keys():
-            if bytes(top[key]) not in _SAID_NOTHING:
+            if bytes(top[key]) not in SAID_NOTHING:
                 self._notes.reject(key, _NOT_KEPT.get(key, "it stands for what another provider keeps"))
         if self._top.background:
             self._notes.reject("background", "answers are not made while nobody waits for them")
@@ -120,7 +117,7 @@ class _RequestReader:
                 continue
             if key not in _DROPPED:
                 notes.warn(key, "unknown field")  # also where it is false: some switch off what is on
-            elif said not in _SAID_NOTHING:
+            elif said not in SAID_NOTHING:
                 notes.drop(key)
 
     # ---- reasoning and the answer's shape -------------------------------------------------------------------------
@@ -153,38 +150,6 @@ class _RequestReader:
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 
-    def _read_tools(self) -> None:
-        for place, raw in enumerate(self._top.tools or ()):
-            self._read_tool(raw, f"tools[{place}]", None)
-        names: set[str] = set()
-        for tool in self._tools:
-            if tool.name in names:
-                raise bad_field("tools", f"the name {tool.name!r} comes twice")
-            names.add(tool.name)
-
-    def _read_tool(self, raw: msgspec.Raw, path: str, namespace: str | None) -> None:
-        kind = decode_typed(_typed, raw, path).type
-        if kind is None:
-            raise bad_field(f"{path}.type", "missing required parameter")
-        if kind in _CALLABLE:
-            self._tools.append(_tool(raw, kind, path, namespace))
-            self._drop_rest(raw, path, body.CustomTool if kind == "custom" else body.FunctionTool)
-        elif kind == "namespace" and namespace is None:
-            space = decode_typed(_namespace, raw, path)
-            for place, inner in enumerate(space.tools):
-                self._read_tool(inner, f"{path}.tools[{place}]", space.name)
-        elif kind.startswith("web_search"):
-            self._web_search = _search_options(decode_typed(_search, raw, path))
-            self._drop_rest(raw, path, body.WebSearchTool)
-        else:
-            self._notes.reject(f"{path}.type", f"{kind!r} is known to one vendor only")
-
-    def _drop_rest(self, raw: msgspec.Raw, path: str, known: type[msgspec.Struct]) -> None:
-        """Name the members of a tool that no other format has."""
-        for key, value in json_edit.decode_top(bytes(raw), "responses").items():
-            if key not in known.__struct_fields__ and key != "type" and bytes(value) not in _SAID_NOTHING:
-                self._notes.drop(f"{path}.{key}", "known to one vendor only")
-
     def _choice(self) -> ToolChoice | None:
         choice = self._top.tool_choice
         if choice is None:
@@ -205,40 +170,10 @@ class _RequestReader:
         return ToolChoice(mode="tool", names=[self._chosen(choice.type, choice.name, "tool_choice")])
 
     def _chosen(self, kind: str, name: str | None, path: str) -> str:
-        if kind not in _CALLABLE:
+        if kind not in CALLABLE:
             self._notes.reject(f"{path}.type", f"{kind!r} cannot be chosen")
         if not name:
             raise bad_field(f"{path}.name", "missing required parameter")
         if all(tool.name != name for tool in self._tools):
             raise bad_field(f"{path}.name", f"tool {name!r} is not among the tools")
         return name
-
-
-def _tool(raw: msgspec.Raw, kind: str, path: str, namespace: str | None) -> Tool:
-    if kind == "custom":
-        custom = decode_typed(_custom, raw, path)
-        format_ = None if custom.format is None else msgspec.to_builtins(custom.format)
-        return Tool(
-            name=joined_name(namespace, custom.name),
-            description=custom.description,
-            custom=True,
-            format=format_,
-        )
-    function = decode_typed(_function, raw, path)
-    return Tool(
-        name=joined_name(namespace, function.name),
-        description=function.description,
-        parameters=function.parameters,
-        strict=function.strict,
-    )
-
-
-def _search_options(tool: body.WebSearchTool) -> dict[str, Any]:
-    filters = tool.filters or body.SearchFilters()
-    options = {
-        "allowed_domains": filters.allowed_domains,
-        "blocked_domains": filters.blocked_domains,
-        "user_location": tool.user_location,
-        "search_context_size": tool.search_context_size,
-    }
-    return {key: value for key, value in options.items() if value}

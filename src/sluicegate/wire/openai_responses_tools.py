@@ -1,23 +1,21 @@
 """Names of tools between Responses and formats that know no namespaces, and the other way.
 
-A tool in a namespace is told to others by both names joined; the table to take them apart again is read from the
-request that declared them. Source: translation matrix, section 7.
+A tool in a namespace is told to others by both names joined, and a search for tools that the client does itself is a
+function like any other; the tools it finds are declared from then on. Source: translation matrix, section 7; the
+vendor's guide to tool search, November 2026.
 """
 
 import re
 from hashlib import sha256
-from typing import Any
 
-import msgspec
+from sluicegate.messages import Request, Tool
 
-from sluicegate.messages import Request
-from sluicegate.wire.translation import Asked
-
+SEARCH_TOOL = "tool_search"
+"""The name under which others are told of a search for tools."""
 MAX_NAME_CHARS = 64
 MAX_ID_CHARS = 64
 _FITS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-_decode = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 def provider_name(name: str) -> str:
@@ -39,21 +37,17 @@ def joined_name(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def namespaces(asked: Asked) -> dict[str, tuple[str, str]]:
+def namespaces(request: Request) -> dict[str, tuple[str, str]]:
     """Return the namespace and the name that each joined name stands for."""
-    raw = asked.raw.get("tools")
-    if raw is None or b'"namespace"' not in bytes(raw):
-        return {}
-    try:
-        tools = _decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    found: dict[str, tuple[str, str]] = {}
-    for space in tools:
-        inner = space.get("tools")
-        if space.get("type") == "namespace" and isinstance(inner, list):
-            for tool in inner:
-                if isinstance(tool, dict):
-                    names = (str(space.get("name")), str(tool.get("name")))
-                    found[joined_name(*names)] = names
-    return found
+    return {
+        tool.name: (tool.namespace, tool.name[len(joined_name(tool.namespace, "")) :])
+        for tool in request.tools
+        if tool.namespace
+    }
+
+
+def found_text(tools: list[Tool]) -> str:
+    """Return in words what a search for tools has found."""
+    if not tools:
+        return "No tool was found."
+    return f"These tools can be called now: {', '.join(tool.name for tool in tools)}."

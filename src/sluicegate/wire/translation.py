@@ -129,6 +129,10 @@ class Asked(msgspec.Struct, kw_only=True):
     """Names that were changed for the provider, back to the client's."""
     custom_tools: frozenset[str] = frozenset()
     """Tools the client declared as free-form."""
+    namespaces: dict[str, tuple[str, str]] = {}
+    """Namespace and name that a tool's joined name stands for."""
+    search_tool: str = ""
+    """The tool by which the client searches its tools."""
     raw: dict[str, msgspec.Raw] = {}
     """The request's top-level members, for formats that repeat some of them in the answer."""
     close_id: Callable[[str], str] | None = None
