@@ -30,6 +30,9 @@ from sluicegate.server.control import (
     KeyAnswer,
     KeyAsked,
     LeaseAsked,
+    ResponseAnswer,
+    RunAsked,
+    RunChanged,
     SupervisorBeat,
     SupervisorLink,
     open_supervisor_end,
@@ -63,6 +66,8 @@ class InProcessGate:
         """Spending limits of keys, and their leases."""
         self._bank = Bank(book, self, budgets)
         self._channel: Channel[FromWorker]
+        self._runs: set[str] = set()
+        """Runs in the background that are not settled."""
         self._segment: Segment
 
     @property
@@ -147,6 +152,13 @@ class InProcessGate:
                 rows = [row for row in self.rows() if row.request_id == message.request_id]
                 mine = next((row for row in rows if row.key_id == message.key_id), None)
                 self._channel.send(GenerationTold(message.question, mine))
+            case RunChanged():
+                if message.open:
+                    self._runs.add(message.name)
+                else:
+                    self._runs.discard(message.name)
+            case RunAsked():
+                self._channel.send(ResponseAnswer(message.question, message.name in self._runs))
             case JournalGrew():
                 self._read_journal()
 

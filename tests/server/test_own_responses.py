@@ -1,6 +1,7 @@
 """Conversations that the gate itself keeps for Responses clients, whatever their provider speaks; with the SDK."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.gate import RunningGate, run_gate
 
 KEY = "sg-test-key-0123456789abcdef"
 OTHER_KEY = "sg-other-key-0123456789abc"
-FORMATS = ("chat", "messages", "gemini", "completions")
+FORMATS = ("chat", "messages", "gemini", "completions", "responses")
 SIGNATURE = "U0lHTkFUVVJF"
 CALL = Answer(
     reasoning=("Let me", " see"),
@@ -174,6 +175,26 @@ def test_what_the_conversation_costs_is_what_the_provider_reports(
         second = client.responses.create(model="chat", input="On", previous_response_id=first.id)
     assert second.usage is not None
     assert (second.usage.input_tokens, second.usage.output_tokens) == (25, 1)
+
+
+def test_a_run_in_the_background_is_followed_whichever_worker_is_asked(
+    gate: RunningGate, provider: SimulatorProcess
+) -> None:
+    with client_of(gate) as client:
+        made = client.responses.create(model="responses", input="Hello", background=True)
+    request_id = made._request_id
+    deadline = time.monotonic() + 20
+    while True:
+        with client_of(gate) as client:
+            got = client.responses.retrieve(made.id)
+        if got.status == "completed":
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    while not (rows := [row for row in gate.usage() if row["request_id"] == request_id]):
+        assert time.monotonic() < deadline
+    assert [(row["status"], row["usage_source"]) for row in rows] == [("ok", "reported")]
+    assert rows[0]["cost_nano_usd"] > 0
 
 
 def test_it_survives_a_restart(provider: SimulatorProcess, tmp_path: Path) -> None:

@@ -229,6 +229,20 @@ class ResponseKept(msgspec.Struct, tag="response_kept", frozen=True):
     response: KeptResponse
 
 
+class RunChanged(msgspec.Struct, tag="run", frozen=True):
+    """A run in the background is not settled yet, or is not open any more."""
+
+    name: str
+    open: bool
+
+
+class RunAsked(msgspec.Struct, tag="run_asked", frozen=True):
+    """Is a run not settled yet?"""
+
+    question: int
+    name: str
+
+
 class ResponseDropped(msgspec.Struct, tag="response_dropped", frozen=True):
     """Delete an answer."""
 
@@ -267,6 +281,8 @@ FromWorker = (
     | ResponseDropped
     | GenerationAsked
     | RunningTold
+    | RunChanged
+    | RunAsked
     | Counters
 )
 
@@ -523,7 +539,9 @@ class SupervisorLink:
         told: Answer = await self._answer(question, message(question))
         return told
 
-    async def ask_keeper(self, question: ResponseAsked | ResponseKept | ResponseDropped) -> ResponseAnswer:
+    async def ask_keeper(
+        self, question: ResponseAsked | ResponseKept | ResponseDropped | RunAsked
+    ) -> ResponseAnswer:
         """Ask about answers that are kept.
 
         Raises:

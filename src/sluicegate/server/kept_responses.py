@@ -1,23 +1,22 @@
 """Answers that are kept, by their ids: `GET` and `DELETE /v1/responses/{id}`, their input items, and `cancel`.
 
 What a provider keeps is asked of that provider, in its own words but for ids and the model's name; what the gate keeps
-is `response_store`'s. Neither is charged: the answer was, when it was made. Source: wire formats page `responses.md`,
+is `own_responses`'s. Neither is charged: the answer was, when it was made. Source: wire formats page `responses.md`,
 "State".
 """
 
-import asyncio
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.errors import BadRequest, StateUnknown, UpstreamError, UpstreamGarbled, UpstreamStatus
+from sluicegate.errors import BadRequest, StateUnknown
 from sluicegate.server import own_responses
+from sluicegate.server.background import run_name, runs_on
 from sluicegate.server.inbound import Exchange
+from sluicegate.server.kept_questions import ask
 from sluicegate.server.proxy import Bench
-from sluicegate.server.relay import PlainRelay
 from sluicegate.server.routes import Route
-from sluicegate.server.token_counts import NoNotes
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.sealed_id import Kept, is_sealed
@@ -40,7 +39,7 @@ async def answer_kept(bench: Bench, exchange: Exchange, key: KeyRecord, route: R
             raise unknown_response(route.id)
         return await _own(bench, exchange, key, route)
     query = _query(bench, key, exchange.query)
-    body = await ask_keeper(bench, exchange, kept, exchange.method, route.part, query)
+    body = await _ask_provider(bench, exchange, kept, route, query)
     return _told(bench, key, kept, route, body)
 
 
@@ -68,41 +67,32 @@ def unknown_response(id: str) -> StateUnknown:
     return StateUnknown(f"Response with id '{id[:100]}' not found.", param="id")
 
 
-async def ask_keeper(
-    bench: Bench, exchange: Exchange, kept: Kept, method: str, part: str = "", query: str = ""
-) -> bytes:
+async def _ask_provider(bench: Bench, exchange: Exchange, kept: Kept, route: Route, query: str) -> bytes:
     """Ask the provider that keeps an answer; return the JSON object that it tells.
 
     Raises:
+        StateUnknown: it keeps none.
         UpstreamError: it did not answer, or not well.
     """
     provider = bench.plan.settings.catalogue.providers[kept.provider]
     if "responses" not in provider.speaks:
-        raise unknown_response(kept.id)
+        raise unknown_response(route.id)
     target = bench.plan.targets.get(provider.name, "responses", "")
-    clocks = provider.clocks or bench.plan.settings.clocks
-    relay = PlainRelay(
-        exchange,
-        NoNotes(),
-        bench.deadlines,
-        clocks,
-        total_due_at=asyncio.get_running_loop().time() + clocks.response_timeout_s,
-        secrets=provider.api_keys,
-        drain_cap_s=None,
-    )
-    connection = bench.pool.take(target.origin) or await bench.pool.connect(
-        target.origin, clocks.connect_timeout_s
-    )
-    head = target.kept_head(method, f"/{kept.id}" + (f"/{part}" if part else ""), query)
-    ending = await relay.run(connection, head, b"")
-    if ending != "complete":
-        if isinstance(relay.error, UpstreamStatus) and relay.error.upstream_status == 404:
-            raise unknown_response(kept.id)
-        raise relay.error or UpstreamError("The provider did not answer.")
-    body = relay.body.strip()
-    if not (body.startswith(b"{") and json_edit.is_json(body)):
-        raise UpstreamGarbled("The provider's answer is no JSON object.")
+    suffix = f"/{kept.id}" + (f"/{route.part}" if route.part else "")
+    try:
+        body = await ask(bench.pool, target, exchange.method, suffix, query)
+    except StateUnknown:
+        raise unknown_response(route.id) from None
+    if _is_run_ended(body) and await own_responses.is_open(bench.till.link, run_name(kept.provider, kept.id)):
+        # Nothing that completes an answer leaves before it is settled, and its poll will come soon.
+        unsettled = {"status": b'"in_progress"', "output": b"[]", "usage": b"null"}
+        return json_edit.changed(body, unsettled)
     return body
+
+
+def _is_run_ended(body: bytes) -> bool:
+    top = json_edit.decode_top(body, "responses")
+    return bytes(top.get("background", b"")) == b"true" and not runs_on(body)
 
 
 def _query(bench: Bench, key: KeyRecord, query: str) -> str:

@@ -2,7 +2,7 @@
 
 An id of ours says which provider keeps what it stands for (`wire.sealed_id`), so a request that names some goes there
 and nowhere else. What is not ours, or another account's, is unknown: nothing is asked of a provider then. What the
-gate keeps itself is `response_store`'s.
+gate keeps itself is `own_responses`'s.
 """
 
 import re
@@ -16,9 +16,9 @@ from sluicegate.server.choosing import Served
 from sluicegate.wire import json_edit
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.json_edit import Edit
-from sluicegate.wire.kept_ids import Place, is_reference, places
+from sluicegate.wire.kept_ids import Place, is_reference, places, sealed
 from sluicegate.wire.sealed_id import IdSeal, is_sealed
-from sluicegate.wire.translation import AdmittedRequest
+from sluicegate.wire.translation import AdmittedRequest, Asked
 
 _FILES = re.compile(r"\bfile_ids?\b|\bfileUri\b")
 KEEPING = frozenset({"responses", "messages"})
@@ -96,12 +96,18 @@ def able(
     Raises:
         BadRequest: there is nothing.
     """
-    if background:
-        raise BadRequest("'background' is not supported by this gateway.", param="background")
     if keeper is not None:
         served = _narrowed(served, lambda deployment: deployment.provider == keeper)
         if not served:
             raise BadRequest("The request names what is kept by a provider that does not serve this model.")
+    if background:
+        served = _narrowed(served, lambda deployment: "responses" in providers[deployment.provider].speaks)
+        if not served:
+            raise BadRequest(
+                "'background' is not supported for this model: its provider does not speak Responses, so that nobody "
+                "could ask how the run ends.",
+                param="background",
+            )
     return tuple(served)
 
 
@@ -111,6 +117,33 @@ def _narrowed(served: Sequence[Served], fits: Callable[[Deployment], bool]) -> t
         for one in served
         if (theirs := tuple(deployment for deployment in one.deployments if fits(deployment)))
     )
+
+
+def refuse_loose_run(request: AdmittedRequest) -> None:
+    """Refuse a run in the background that nobody could ask for, or whose stream could not be taken up again.
+
+    Raises:
+        BadRequest
+    """
+    if request.stream:
+        raise BadRequest("'background' cannot be streamed through this gateway.", param="background")
+    if not getattr(request, "store", False):
+        raise BadRequest(
+            "'background' needs the answer to be kept: 'store' must not be false.", param="store"
+        )
+
+
+def queued(body: bytes, asked: Asked, id: str) -> bytes:
+    """Return a provider's answer to a run that has only been queued, as the client gets it.
+
+    Args:
+        id: the provider's.
+    """
+    assert asked.close_id is not None, "what runs in the background is kept"
+    wanted = {"id": json_edit.dumps(asked.close_id(id)), "model": json_edit.dumps(asked.model)}
+    if asked.previous_id is not None:
+        wanted["previous_response_id"] = json_edit.dumps(asked.previous_id)
+    return sealed(json_edit.changed(body, wanted), "responses", asked.close_id)
 
 
 def closing(

@@ -20,6 +20,7 @@ from sluicegate.server.control import (
     ResponseAsked,
     ResponseDropped,
     ResponseKept,
+    RunAsked,
     SupervisorLink,
 )
 from sluicegate.store import KeptResponse
@@ -89,6 +90,11 @@ async def find(link: SupervisorLink, account_id: str, id: str, *, whole: bool) -
         StoreUnavailable: nobody could say in time.
     """
     return (await _ask(link, ResponseAsked(link.next_question(), account_id, id, whole))).found
+
+
+async def is_open(link: SupervisorLink, run: str) -> bool:
+    """Whether a run in the background is not settled yet, in any worker. Raises StoreUnavailable."""
+    return (await link.ask_keeper(RunAsked(link.next_question(), run))).done
 
 
 async def drop(link: SupervisorLink, account_id: str, id: str) -> bool:

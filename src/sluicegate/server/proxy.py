@@ -41,13 +41,24 @@ from sluicegate.routing.catalog import Deployment, Model, Price, Provider, Strea
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, Rules, final_error, next_attempt
 from sluicegate.server import continuous, own_responses, telemetry
+from sluicegate.server.background import Run, RunEnd, judge, run_name
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
+from sluicegate.server.control import RunChanged
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments, Standing
 from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import AttemptState, Interpreter
-from sluicegate.server.kept_state import KEEPING, able, closing, formats_of, turn_back, unknown
+from sluicegate.server.kept_state import (
+    KEEPING,
+    able,
+    closing,
+    formats_of,
+    queued,
+    refuse_loose_run,
+    turn_back,
+    unknown,
+)
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.refusals import answer_headers, error_lines
@@ -62,6 +73,7 @@ from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.conversation import conversation_key
 from sluicegate.wire.cost import bill
+from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.sealed_id import IdSeal, is_sealed
 from sluicegate.wire.translation import Asked, PassedAnswer, PassOptions
@@ -104,6 +116,7 @@ _REQUEST_SLOTS = (
     "_number",
     "_order",
     "_own_input",
+    "_pending",
     "_place",
     "_plan",
     "_previous_id",
@@ -270,6 +283,8 @@ class ServedRequest:
         self._own_input: bytes | None = None
         """What the client adds to a conversation that we keep, where it goes on from one."""
         self._keeping: Keeping | None = None
+        self._pending: Run | None = None
+        """What goes on in the background."""
         self._switches: Switches | None = None
         self._served: tuple[Served, ...] = ()
         """What may serve it, where it overrides something; else its model alone."""
@@ -346,6 +361,8 @@ class ServedRequest:
             interpreter.replace_body(body)
             self._request = interpreter.request
         background: bool = getattr(request, "background", False)
+        if background:
+            refuse_loose_run(request)
         if keeper is not None or background:
             self._served = able(served, providers, keeper, background=background)
 
@@ -857,6 +874,10 @@ class ServedRequest:
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
         if not self._request.stream:
+            if getattr(self._request, "background", False):
+                drain_cap_s = (
+                    settings.billing.drain_cap_s
+                )  # its id must be learned, or nobody could settle it
             return PlainRelay(
                 self._exchange,
                 self,
@@ -1080,12 +1101,16 @@ class ServedRequest:
             self._race.stop(error)
         elif self._relay is not None:
             self._relay.stop(error)
+        if self._pending is not None:
+            self._pending.stop()
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     async def _end(self, ending: Ending, error: SluicegateError | None) -> int:
         """Settle by how the last attempt ended, then send what ends the answer. Returns the tokens used."""
         exchange = self._exchange
+        if ending == "complete" and self._runs_on():
+            return await self._follow_run()
         if ending == "complete" and self._standing.breaker is not CLOSED:
             self._bench.deployments.worked(self._standing)
         while self._meter.late:
@@ -1122,6 +1147,60 @@ class ServedRequest:
         if error is not None and not exchange.gone:
             self._tell_failure(error)
         return (row.usage.input_tokens or 0) + (row.usage.output_tokens or 0)
+
+    def _runs_on(self) -> bool:
+        """Whether the answer only says that a run was queued, which is to go on in the background."""
+        answer = self._answer
+        return (
+            isinstance(answer, ResponsesAnswer)
+            and answer.finish_reason is None
+            and answer.upstream_id is not None
+        )
+
+    async def _follow_run(self) -> int:
+        """Tell the client that its run is queued, and settle it when the provider says how it ended.
+
+        The client may be gone by then, or before.
+        """
+        answer, row, exchange = self._answer, self._row, self._exchange
+        assert isinstance(answer, ResponsesAnswer), "looked at before"
+        assert answer.upstream_id is not None, "likewise"
+        assert isinstance(self._interpreter, Interpreter), "likewise"
+        provider = row.provider or ""
+        target = self._plan.targets.get(provider, "responses", self._deployment.model)
+        link, name = self._bench.till.link, run_name(provider, answer.upstream_id)
+        link.send(RunChanged(name, open=True))
+        self._pending = run = Run(self._bench.pool, target, answer.upstream_id)
+        try:
+            if not exchange.gone:
+                told = queued(answer.body, self._interpreter.asked, answer.upstream_id)
+                exchange.respond(200, JSON + self._told(), told)
+            response = await run.end(self._due_at)
+            end = judge(response, self._interpreter.asked, given_up=run.given_up)
+            return await self._settle_run(end)
+        except StoreUnavailable:
+            return 0  # it is owed, then
+        finally:
+            self._pending = None
+            link.send(RunChanged(name, open=False))
+
+    async def _settle_run(self, end: RunEnd) -> int:
+        """Settle a run by how it ended. Returns the tokens used."""
+        row, usage = self._row, Usage()
+        source: UsageSource = "none"
+        row.finish_reason = end.finish_reason
+        if end.billed:
+            for text in end.texts:
+                self._meter.add(text)
+            self._meter.report(end.usage)
+            usage, source = self._meter.final()
+        elif end.error is not None:
+            place = row.provider or "", row.provider_model or ""
+            self._tab.lost_attempt(self._attempts, *place, time.time(), type(end.error).__name__)
+        await self._settle_as(end.status, end.error, usage, source)
+        outcome = "ok" if end.error is None else end.error.kind
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, row.provider or "", outcome)
+        return (usage.input_tokens or 0) + (usage.output_tokens or 0)
 
     def _policy(self, name: Literal["on_disconnect", "on_error"]) -> bool:
         """Whether a cut stream is billed; what was never attempted is not."""

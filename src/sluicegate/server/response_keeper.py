@@ -11,7 +11,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sluicegate.errors import StoreUnavailable
-from sluicegate.server.control import ResponseAnswer, ResponseAsked, ResponseDropped, ResponseKept
+from sluicegate.server.control import (
+    ResponseAnswer,
+    ResponseAsked,
+    ResponseDropped,
+    ResponseKept,
+    RunAsked,
+    RunChanged,
+)
 from sluicegate.server.settings import ResponsesStoreSettings
 from sluicegate.store import Store
 
@@ -39,6 +46,8 @@ class ResponseKeeper:
         self._answer = answer
         self._begin = begin
         self.settings = ResponsesStoreSettings()
+        self._runs: dict[str, int] = {}
+        """Open runs in the background, and the worker processes that follow them."""
 
     async def run(self) -> None:
         """Delete what has lived long enough, until cancelled; also what was kept before keeping was turned off."""
@@ -50,6 +59,21 @@ class ResponseKeeper:
     def asked(self, worker: int, question: Question) -> None:
         """Answer a worker's question, soon."""
         self._begin(self._tell(worker, question))
+
+    def run_changed(self, worker: int, change: RunChanged) -> None:
+        """Note that a run is open, or no more."""
+        if change.open:
+            self._runs[change.name] = worker
+        else:
+            self._runs.pop(change.name, None)
+
+    def run_asked(self, worker: int, question: RunAsked) -> None:
+        """Tell whether a run is open."""
+        self._answer(worker, ResponseAnswer(question.question, question.name in self._runs))
+
+    def forget_runs(self, worker: int) -> None:
+        """Forget the runs of a worker that ended: its journal's recovery settles them."""
+        self._runs = {name: owner for name, owner in self._runs.items() if owner != worker}
 
     async def _tell(self, worker: int, question: Question) -> None:
         try:

@@ -45,6 +45,8 @@ from sluicegate.server.control import (
     ResponseAsked,
     ResponseDropped,
     ResponseKept,
+    RunAsked,
+    RunChanged,
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
@@ -383,6 +385,10 @@ class Supervisor:
                 self._drain.wake()
             case ResponseAsked() | ResponseKept() | ResponseDropped():
                 self._responses.asked(worker.number, message)
+            case RunChanged():
+                self._responses.run_changed(worker.number, message)
+            case RunAsked():
+                self._responses.run_asked(worker.number, message)
             case DeploymentHealth():
                 self._health.put(message)
                 for number in self._slots.live:
@@ -397,6 +403,7 @@ class Supervisor:
 
     def died(self, worker: WorkerProcess) -> None:
         """See that the journal of a worker that ended is committed, and then its leases freed."""
+        self._responses.forget_runs(worker.number)
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
             self._release(worker.number)

@@ -59,10 +59,10 @@ _OPAQUE: Mapping[Format, frozenset[str]] = {
 _ITEMS_IN = frozenset({"input", "output", "item", "data"})
 """Members of Responses that hold items, which have ids of their own."""
 _HINTS: Mapping[Format, tuple[bytes, ...]] = {
-    "chat": (b"file_id",),
+    "chat": (b'"file_id"',),
     "completions": (),
     "responses": (b"file_id", b"container_id", b"item_reference", b"_" + MARK.encode()),
-    "messages": (b"file_id", b"skill_id"),
+    "messages": (b'"file_id"', b'"skill_id"'),
     "gemini": (b"file_search_store", b"fileSearchStore"),
 }
 """What a body holds that may name an id deep inside."""
@@ -88,9 +88,11 @@ class Place(NamedTuple):
 
 def may_name_ids(data: bytes, format: Format) -> bool:
     """Whether a body may name such ids somewhere inside. A quick look: rarely true without reason."""
-    if any(hint in data for hint in _HINTS[format]):
-        return True
-    return b"\\u00" in data and _ESCAPED_LETTER.search(data) is not None
+    if b"_" in data or format == "gemini":  # one byte is looked for ten times as fast
+        for hint in _HINTS[format]:
+            if hint in data:
+                return True
+    return b"\\" in data and b"\\u00" in data and _ESCAPED_LETTER.search(data) is not None
 
 
 def places(data: bytes, format: Format) -> Iterator[Place]:
@@ -146,7 +148,10 @@ def _is_kept(key: str, id: str) -> bool:
 
 
 def _text(data: bytes, start: int, end: int) -> str:
-    return msgspec.json.decode(data[start:end], type=str)
+    try:
+        return msgspec.json.decode(data[start:end], type=str)
+    except msgspec.DecodeError:  # half a surrogate pair: nobody's id
+        return "\ufffd"
 
 
 def is_reference(data: bytes, place: Place) -> bool:

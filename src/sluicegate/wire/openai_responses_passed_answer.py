@@ -62,6 +62,8 @@ class ResponsesAnswer:
         self.finish_reason: str | None = None
         self.upstream_id: str | None = None
         self.repaired = False
+        self.cancelled = False
+        """Somebody ended it before its end."""
         body = body.removeprefix(b"\xef\xbb\xbf").strip()
         if not body.startswith(b"{"):
             body = fold(body + b"\n\n")
@@ -69,12 +71,13 @@ class ResponsesAnswer:
         self.body = whole_characters(body)
         """The response as the provider told it."""
         self._response, self.error = read_answer(self.body)
+        self.cancelled = self._response.status == "cancelled"
+        self.usage = read_usage(self._response)
         if self.error is not None:
             return
         response = self._response
         if isinstance(response.id, str) and response.id:
             self.upstream_id = response.id
-        self.usage = read_usage(response)
         self._items = [decode_item(raw) for raw in output_of(response)]
         status = response.status if isinstance(response.status, str) else "completed"
         if status in ("queued", "in_progress"):
