@@ -65,8 +65,11 @@ def reservation(
             if tier.above_input_tokens < input_tokens:
                 rates = tier.price
                 dearest = max(dearest, input_tokens * rates.input + output_tokens * _dearest_output(rates))
-    multiplier = _dearest_multiplier(price, asked_tier) if price.service_tiers else ONCE
-    nano = round_half_up(dearest * multiplier, TOKENS_PER_RATE * ONCE) + price.per_request
+    per = TOKENS_PER_RATE
+    if price.service_tiers:
+        dearest *= _dearest_multiplier(price, asked_tier)
+        per *= ONCE
+    nano = round_half_up(dearest, per) + price.per_request
     if units is not None:
         nano += _charge_classes(price, units, None)[0] - price.per_request
     return min(nano, MAX_NANO)
@@ -74,7 +77,11 @@ def reservation(
 
 def _dearest_output(rates: Price) -> int:
     """Return the most that a generated token can cost."""
-    return max(rates.output, rates.reasoning or 0, rates.output_audio or 0, rates.output_image or 0)
+    dearest = rates.output
+    for rate in (rates.reasoning, rates.output_audio, rates.output_image):
+        if rate is not None and rate > dearest:
+            dearest = rate
+    return dearest
 
 
 def _dearest_multiplier(price: Price, asked_tier: str | None) -> int:
