@@ -222,7 +222,9 @@ def _gemini(body: Body) -> WasAsked:
                 for inner in result.get("parts", ()):
                     turns.append(Turn("tool", "image", inner["inlineData"]["data"]))
             elif "inlineData" in part:
-                kind, data = part["inlineData"]["mimeType"], part["inlineData"]["data"].translate(_STANDARD)
+                inline = part["inlineData"]
+                kind = inline.get("mimeType") or inline["mime_type"]  # the Python SDK writes the latter
+                data = inline["data"].translate(_STANDARD)
                 if kind.startswith("audio/"):
                     turns.append(Turn(role, "sound", data, kind.removeprefix("audio/")))
                 else:

@@ -83,7 +83,8 @@ def from_either_dialect(schema: Any) -> Any:
 
     Clients of the vendor write that dialect there too, and its server reads it.
     """
-    is_own = isinstance(schema, dict) and schema.get("type") in _TYPES
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    is_own = isinstance(kind, str) and kind in _TYPES
     return to_json_schema(schema) if is_own else schema
 
 
