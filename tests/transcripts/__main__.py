@@ -1,10 +1,15 @@
 """`make transcripts`: write the expected files anew; the diff is the review."""
 
-from tests.transcripts import cases, crossings
+import asyncio
 
-for case in (*cases.load(), *crossings.load()):
+from tests.transcripts.cases import load
+from tests.transcripts.profile_cases import write_all
+
+for case in load():
     for name, content in case.expected().items():
         path = case.folder / name
         if not path.exists() or path.read_bytes() != content:
             path.write_bytes(content)
             print(f"{case.name}/{name}")
+
+asyncio.run(write_all())
