@@ -12,7 +12,17 @@ Format = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The wire formats, by the names the configuration uses."""
 
 Endpoint = Literal[
-    "embeddings", "gemini_embeddings", "moderation", "rerank", "images", "gemini_images", "speech"
+    "embeddings",
+    "gemini_embeddings",
+    "moderation",
+    "rerank",
+    "images",
+    "gemini_images",
+    "speech",
+    "image_edits",
+    "image_variations",
+    "transcription",
+    "audio_translation",
 ]
 """Endpoints whose answer is no text, by the shape in which a provider is asked."""
 

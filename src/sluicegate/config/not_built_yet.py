@@ -18,7 +18,6 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT_YET = (
-    NotBuilt("server.max_upload_bytes"),
     NotBuilt("server.queue_for"),
     NotBuilt("server.cors_origins"),
     NotBuilt("store", works=("sqlite:",)),

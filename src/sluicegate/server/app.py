@@ -39,11 +39,13 @@ from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count
-from sluicegate.server.unary import UnaryInterpreter
+from sluicegate.server.unary import UnaryInterpreter, read_form, read_request, takes_form
+from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamPool
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.gemini_models import ListedModel
 from sluicegate.wire.model_lists import encode_list, encode_one, shape_of
+from sluicegate.wire.unary.multipart import boundary_of
 
 Listening = tuple[socket.socket, ssl.SSLContext | None]
 
@@ -176,6 +178,10 @@ class Gateway:
                 exchange.closing = True
                 raise Overloaded("The gateway is restarting.")
             exchange.route = route
+            if takes_form(route):
+                boundary = boundary_of(exchange.header(b"content-type"))
+                exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
+                exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
             exchange.caller = self._auth.find_now(exchange)
             if exchange.caller is None and not exchange.complete:
                 self._loop.create_task(self._refuse_stranger(exchange))
@@ -224,7 +230,12 @@ class Gateway:
             await self._serve_request(exchange, key, request_id, interpreter)
         elif route.kind == "unary":
             policy = key.translation or self._bench.plan.settings.translation
-            unary = UnaryInterpreter(route, exchange.body, policy)
+            upload = exchange.body_sink
+            if isinstance(upload, Upload):
+                asked = await read_form(route, upload, exchange.content_length or exchange.body_bytes)
+            else:
+                upload, asked = None, read_request(route, exchange.body)
+            unary = UnaryInterpreter(route, asked, policy, upload)
             await self._serve_request(exchange, key, request_id, unary)
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)

@@ -100,6 +100,27 @@ class HeldEnd(Protocol):
     """The last piece of a streamed one."""
 
 
+class BodySink(Protocol):
+    """What takes a request's body while it comes, instead of having it whole at its end."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether pieces go on at once, and do not stay in memory."""
+        ...
+
+    def feed(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        ...
+
+    def completed(self) -> None:
+        """Take the end of the body."""
+        ...
+
+    def failed(self, error: SluicegateError) -> None:
+        """Take what is wrong with the body, and answer it; nothing more of it comes."""
+        ...
+
+
 class Exchange(RequestHead):
     """One request on a client's connection, and its answer.
 
@@ -114,6 +135,8 @@ class Exchange(RequestHead):
         "_transport",
         "answered",
         "body",
+        "body_bytes",
+        "body_sink",
         "caller",
         "closing",
         "complete",
@@ -135,6 +158,10 @@ class Exchange(RequestHead):
     """Likewise, of what is asked for."""
     body: bytes
     """Whole, once `complete`; empty after `release_body`."""
+    body_bytes: int
+    """What has come of a body that goes to `body_sink`."""
+    body_sink: BodySink | None
+    """Set in `head_received`: `handle` is called at once then, and the body goes there as it comes."""
     complete: bool
     """The body has arrived."""
     received_at: float
@@ -166,6 +193,8 @@ class Exchange(RequestHead):
         self._open = False
         self._held_bytes = 0
         self.body = b""
+        self.body_bytes = 0
+        self.body_sink = None
         self.complete = False
         self.received_at = received_at
         self.max_body_bytes = max_body_bytes
@@ -276,6 +305,16 @@ class Exchange(RequestHead):
         self._mark_gone()
         self.ended = True
         self._connection.reset()
+
+    def pause_body(self) -> None:
+        """Take no more of a body that is on its way."""
+        if not self.gone and not self.ended and not self.complete:
+            self._connection.pause_body()
+
+    def resume_body(self) -> None:
+        """Go on taking a body."""
+        if not self.gone and not self.ended and not self.complete:
+            self._connection.resume_body()
 
     def release_body(self) -> None:
         """Let the request's body go: it counts as in flight until then."""
@@ -483,6 +522,9 @@ class InboundConnection(asyncio.Protocol):
             return
         if length > exchange.max_body_bytes:
             self._refuse(exchange, self._too_large(exchange))
+        elif exchange.body_sink is not None:
+            server.run(exchange)
+            self._stream_body(exchange, exchange.body_sink, rest)
         elif exchange.complete:
             exchange.hold(length)
             if server.inflight_bytes > server.settings.max_inflight_bytes:
@@ -492,6 +534,27 @@ class InboundConnection(asyncio.Protocol):
             server.run(exchange)
         else:
             self._await_body(exchange, rest)
+
+    def _stream_body(self, exchange: Exchange, sink: BodySink, rest: bytes) -> None:
+        if not exchange.complete:
+            self._await_body(exchange, rest)
+            return
+        exchange.body_bytes = len(rest)
+        exchange.hold(len(rest))
+        sink.feed(rest)
+        sink.completed()
+
+    def pause_body(self) -> None:
+        """Read no more of the body; its clock stands still."""
+        if self._state == _BODY:
+            self.transport.pause_reading()
+            self._wait_until(_NEVER)
+
+    def resume_body(self) -> None:
+        """Read on."""
+        if self._state == _BODY:
+            self.transport.resume_reading()
+            self._wait_until(self.server.loop.time() + self.server.settings.request_timeout_s)
 
     def _await_body(self, exchange: Exchange, rest: bytes) -> None:
         self._pieces = []
@@ -521,13 +584,24 @@ class InboundConnection(asyncio.Protocol):
                 self._accept_piece(piece)
                 whole = self._missing == 0
         except SluicegateError as error:
-            self._refuse(exchange, error)
+            self._fail_body(exchange, error)
             return
         server = self.server
+        if self._state != _BODY:  # the answer came before the body's end
+            return
         if not whole:
-            self._wait_until(server.loop.time() + server.settings.request_timeout_s)
+            if self.transport.is_reading():
+                self._wait_until(server.loop.time() + server.settings.request_timeout_s)
             return
         self._chunks = None
+        if exchange.body_sink is not None:
+            exchange.complete = True
+            self._state = _BUSY
+            self._wait_until(_NEVER)
+            if rest:
+                self._ahead = rest
+            exchange.body_sink.completed()
+            return
         pieces, self._pieces = self._pieces, []
         exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         exchange.complete = True
@@ -537,8 +611,29 @@ class InboundConnection(asyncio.Protocol):
             self._ahead = rest
         server.run(exchange)
 
+    def _fail_body(self, exchange: Exchange, error: SluicegateError) -> None:
+        if exchange.body_sink is None:
+            self._refuse(exchange, error)
+            return
+        self.transport.pause_reading()
+        self._wait_until(_NEVER)
+        exchange.body_sink.failed(error)
+
+    def _take_piece(self, exchange: Exchange, sink: BodySink, piece: bytes) -> None:
+        exchange.body_bytes += len(piece)
+        if exchange.body_bytes > exchange.max_body_bytes:
+            raise self._too_large(exchange)
+        if not sink.passing:
+            exchange.hold(len(piece))
+            if self.server.inflight_bytes > self.server.settings.max_inflight_bytes:
+                raise self._overloaded()
+        sink.feed(piece)
+
     def _accept_piece(self, piece: bytes) -> None:
         exchange = cast(Exchange, self._exchange)
+        if exchange.body_sink is not None:
+            self._take_piece(exchange, exchange.body_sink, piece)
+            return
         exchange.hold(len(piece))
         if exchange._held_bytes > exchange.max_body_bytes:
             raise self._too_large(exchange)
@@ -682,6 +777,8 @@ class InboundConnection(asyncio.Protocol):
         self._wait_until(_NEVER)
         if self._state == _HEAD and self._partial is None:
             self.close()
+        elif self._state == _BODY and self._exchange is not None:
+            self._fail_body(self._exchange, RequestTimeout("the request did not arrive in time"))
         elif self._state in (_HEAD, _BODY):
             self._refuse(self._exchange, RequestTimeout("the request did not arrive in time"))
         elif self._state == _PARTING:

@@ -133,6 +133,11 @@ class Interpreter:
 
     calls: ClassVar[tuple[bytes, ...]] = ()
     """A text takes one call."""
+    answer_line: ClassVar[bytes] = b"content-type: application/json\r\n"
+    """Says what a plain answer is."""
+    upload: ClassVar[None] = None
+    spent: ClassVar[bool] = False
+    """A text is held until its answer begins, and can be sent again."""
     units: ClassVar[None] = None
     """A text is charged by the token."""
     passes_bytes: ClassVar[bool] = False

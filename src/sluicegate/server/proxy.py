@@ -69,6 +69,7 @@ from sluicegate.server.targets import Target, Targets
 from sluicegate.server.telemetry import Tally
 from sluicegate.server.thoughts import ThoughtMemory
 from sluicegate.server.unary import UnaryInterpreter
+from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.conversation import conversation_key
@@ -580,7 +581,7 @@ class ServedRequest:
         """Return the attempt that follows a failed one, or None."""
         return next_attempt(
             error,
-            progress._replace(begun=self._first_content is not None),
+            progress._replace(begun=self._first_content is not None or self._interpreter.spent),
             self._plan.retry,
             self._due_at - self._loop.time(),
             int.from_bytes(os.urandom(8)),
@@ -630,9 +631,13 @@ class ServedRequest:
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
         percentile = self._model.hedge_percentile
         try:
-            running = relay.run(connection, self._head(format, provider, target, body), body)
+            upload = self._interpreter.upload
+            if upload is None:
+                running = relay.run(connection, self._head(format, provider, target, body), body)
+            else:
+                running = relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
             del body  # this frame lives as long as the stream
-            if percentile is None or not self._request.stream:
+            if percentile is None or not self._request.stream or upload is not None:
                 ending = await running
                 if ending == "complete" and self._interpreter.calls:
                     ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
@@ -643,6 +648,8 @@ class ServedRequest:
             return "failed", failure
         finally:
             self._relay = None
+            if self._interpreter.upload is not None:
+                self._interpreter.upload.stop()
         if ending == "complete" and not self._request.stream:
             return self._read_answer(relay, format, provider)
         if self._codec is not None:
@@ -809,6 +816,15 @@ class ServedRequest:
                     self._bench.till.link, account_id, "resp_" + asked.id, previous, items
                 )
 
+    def _begin_upload(self, upload: Upload, target: Target) -> tuple[bytes, bytes]:
+        """Return the head of a request with a form, and as much of the form as has come."""
+        upload.on_failed = self.stop
+        first = upload.first_part(target.model)
+        framing = upload.framing(target.model, first)
+        content_type = self._exchange.header(b"content-type") or b""
+        head = target.upload_head(framing, content_type, stream=self._request.stream)
+        return head, upload.framed(first)
+
     async def _make_other_calls(
         self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks
     ) -> tuple[Ending, Relay]:
@@ -836,7 +852,9 @@ class ServedRequest:
         Raises:
             UpstreamError: there is none, or not in time.
         """
-        connection = self._bench.pool.take(target.origin)
+        connection = None  # what passes as it comes cannot be sent again, as a used connection may want
+        if self._interpreter.upload is None:
+            connection = self._bench.pool.take(target.origin)
         if connection is None:
             timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
             if timeout_s <= 0:
@@ -1249,7 +1267,7 @@ class ServedRequest:
         switches, exchange = self._switches, self._exchange
         assert switches is not None
         if not self._request.stream:
-            lines = JSON + self._told()
+            lines = self._interpreter.answer_line + self._told()
             if switches.cost_header:
                 lines += b"%b: %d\r\n" % (switches.cost_header.encode(), self._row.cost_nano_usd)
             exchange.respond(200, lines, farewell)

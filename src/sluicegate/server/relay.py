@@ -22,7 +22,7 @@ from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.inbound import Exchange
-from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.server.upstream import BodyFeeder, UpstreamConnection
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.upstream_errors import from_response, from_stream_error
@@ -135,11 +135,18 @@ class Relay:
         self._error_bytes = 0
 
     async def run(
-        self, connection: UpstreamConnection, head: bytes, body: bytes, *, shared: bool = False
+        self,
+        connection: UpstreamConnection,
+        head: bytes,
+        body: bytes,
+        *,
+        feeder: BodyFeeder | None = None,
+        shared: bool = False,
     ) -> Ending:
         """Send the request and return how its answer ended; `error` says why it failed.
 
         Args:
+            feeder: gives the rest of the body.
             shared: another attempt runs beside; who leads the two tells us of the client.
         """
         self._connection = connection
@@ -152,7 +159,7 @@ class Relay:
             self.client_left()
         self._deadlines.add(self)
         if not self.done.done():
-            connection.send(head, body, self)
+            connection.send(head, body, self, feeder)
             del head, body  # this frame lives as long as the stream
             if exchange.paused:
                 self.pause()

@@ -28,6 +28,10 @@ _UNARY: dict[str, Endpoint] = {
     "/v2/rerank": "rerank",
     "/v1/images/generations": "images",
     "/v1/audio/speech": "speech",
+    "/v1/images/edits": "image_edits",
+    "/v1/images/variations": "image_variations",
+    "/v1/audio/transcriptions": "transcription",
+    "/v1/audio/translations": "audio_translation",
 }
 _PROBES = frozenset({"/", "/healthz", "/readyz"})
 _GEMINI_VERSIONS = ("/v1/", "/v1beta/", "/v1alpha/", "/v1beta1/")

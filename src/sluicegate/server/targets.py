@@ -33,6 +33,10 @@ _PATHS: Mapping[str, str] = {
     "images": "/images/generations",
     "gemini_images": "/models/{model}:predict",
     "speech": "/audio/speech",
+    "image_edits": "/images/edits",
+    "image_variations": "/images/variations",
+    "transcription": "/audio/transcriptions",
+    "audio_translation": "/audio/translations",
 }
 _COUNT_PATHS: Mapping[str, str] = {
     "messages": "/count_tokens",
@@ -145,6 +149,17 @@ class Target:
         wanted = f"{method} {path}{suffix}" + (f"?{joined}" if joined else "")
         return self.head(0, stream=False).replace(b"POST " + plain.encode(), wanted.encode(), 1)
 
+    def upload_head(self, framing: bytes, content_type: bytes, *, stream: bool) -> bytes:
+        """Return the head of a request with a form.
+
+        Args:
+            framing: the ready header line of its length or its chunks.
+            content_type: of the form, with its boundary.
+        """
+        head = self.head(0, stream=stream)
+        head = head.replace(b"content-length: 0\r\n", framing, 1)
+        return head.replace(b"content-type: application/json\r\n", b"content-type: %b\r\n" % content_type, 1)
+
     def count_head(self, body_bytes: int) -> bytes:
         """Return the head of a question for a request's tokens."""
         plain, _ = self._paths
@@ -159,11 +174,11 @@ def _family(shape: Shape, provider: Provider) -> Format:
     match shape:
         case "gemini_embeddings" | "gemini_images":
             return "gemini"
-        case "embeddings" | "moderation" | "rerank" | "images" | "speech":
+        case "messages" | "gemini" | "chat" | "completions" | "responses":
+            return shape
+        case _:
             spoken = (format for format in provider.speaks if format not in ("messages", "gemini"))
             return next(spoken, "chat")
-        case _:
-            return shape
 
 
 class Targets:

@@ -11,11 +11,19 @@ from sluicegate.messages import Endpoint, Shape, Usage
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.interpreter import EVENT_STREAM
 from sluicegate.server.routes import Route
+from sluicegate.server.upload import Upload
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassOptions, Policy, Wanted
 from sluicegate.wire.unary import UnaryRequest
 from sluicegate.wire.unary.embedding_requests import EmbeddingsRequest, GeminiEmbeddingsRequest
+from sluicegate.wire.unary.forms import (
+    AudioTranslationRequest,
+    FormRequest,
+    ImageEditRequest,
+    ImageVariationRequest,
+    TranscriptionRequest,
+)
 from sluicegate.wire.unary.images import ImagesRequest
 from sluicegate.wire.unary.moderation import ModerationRequest
 from sluicegate.wire.unary.rerank import RerankRequest
@@ -28,8 +36,48 @@ _READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
     "images": ImagesRequest,
     "speech": SpeechRequest,
 }
-_SERVICES: dict[Endpoint, str] = {"gemini_embeddings": "embeddings"}
+_FORMS: dict[Endpoint, type[FormRequest]] = {
+    request.ENDPOINT: request
+    for request in (TranscriptionRequest, AudioTranslationRequest, ImageEditRequest, ImageVariationRequest)
+}
+_SERVICES: dict[Endpoint, str] = {
+    "gemini_embeddings": "embeddings",
+    "audio_translation": "transcription",
+    "image_edits": "images",
+    "image_variations": "images",
+}
 """How a provider's row names an endpoint, where not alike."""
+
+
+def read_request(route: Route, body: bytes) -> UnaryRequest:
+    """Read a request with a JSON body.
+
+    Raises:
+        BadRequest: in the client's own terms.
+    """
+    assert route.endpoint is not None
+    if route.endpoint == "gemini_embeddings":
+        return GeminiEmbeddingsRequest(body, route.model or "", batch=route.batch)
+    return _READERS[route.endpoint](body)
+
+
+def takes_form(route: Route) -> bool:
+    """Whether the endpoint's requests come as forms."""
+    return route.endpoint in _FORMS
+
+
+async def read_form(route: Route, upload: Upload, size: int) -> UnaryRequest:
+    """Read a request that comes as a form, once what matters of it has come.
+
+    Args:
+        size: of its body, as far as it is known.
+    Raises:
+        SluicegateError: it is wrong, too large, or does not come.
+    """
+    assert route.endpoint is not None
+    kind = _FORMS[route.endpoint]
+    await upload.wait_until_ready(kind.READ_FIRST)
+    return kind(upload.form, size)
 
 
 class UnaryInterpreter:
@@ -37,20 +85,19 @@ class UnaryInterpreter:
 
     array = False
 
-    def __init__(self, route: Route, body: bytes, policy: Policy) -> None:
-        """Read the request.
+    def __init__(
+        self, route: Route, request: UnaryRequest, policy: Policy, upload: Upload | None = None
+    ) -> None:
+        """Begin with a request that was read.
 
-        Raises:
-            BadRequest: in the client's own terms.
+        Args:
+            upload: gives the form that is its body.
         """
         assert route.endpoint is not None
         self._endpoint = route.endpoint
         self._policy: Policy = policy
-        self.request: UnaryRequest = (
-            GeminiEmbeddingsRequest(body, route.model or "", batch=route.batch)
-            if route.endpoint == "gemini_embeddings"
-            else _READERS[route.endpoint](body)
-        )
+        self.request = request
+        self.upload = upload
         self.asked: Asked
         self.client: Codec = FORMATS[route.format]
         """In which errors are told."""
@@ -68,6 +115,11 @@ class UnaryInterpreter:
         self._kind = kind
 
     @property
+    def answer_line(self) -> bytes:
+        """Return the header line that says what a plain answer is."""
+        return b"content-type: %b\r\n" % self.request.answer_type
+
+    @property
     def stream_lines(self) -> bytes:
         """Return the header lines that say what a streamed answer is."""
         return b"content-type: %b\r\n" % self._kind if self.passes_bytes else EVENT_STREAM
@@ -81,6 +133,11 @@ class UnaryInterpreter:
     def keepalive(self) -> bytes:
         """Nothing: there is no stream to keep alive."""
         return b""
+
+    @property
+    def spent(self) -> bool:
+        """Whether the request cannot be sent a second time."""
+        return self.upload is not None and self.upload.passing
 
     @property
     def units(self) -> Usage | None:

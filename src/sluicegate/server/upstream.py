@@ -78,6 +78,27 @@ class ResponseSink(Protocol):
         ...
 
 
+class BodyFeeder(Protocol):
+    """What gives the rest of a request's body to its connection, as it comes."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the body has been given."""
+        ...
+
+    def begin(self, connection: "UpstreamConnection") -> None:
+        """Give what comes to this connection; the first part of the body was sent."""
+        ...
+
+    def pause(self) -> None:
+        """Give nothing more for now: the provider reads too slowly."""
+        ...
+
+    def resume(self) -> None:
+        """Go on."""
+        ...
+
+
 class _Idle:
     """The sink of connections that have no request: bytes without a request are the peer's error."""
 
@@ -103,6 +124,7 @@ class UpstreamConnection:
         "_complete",
         "_dial_again",
         "_dirty",
+        "_feeder",
         "_head_bytes",
         "_head_only",
         "_headed",
@@ -143,6 +165,7 @@ class UpstreamConnection:
         self._request: tuple[bytes, bytes] | None = None
         """What must be sent again if a reused connection turns out to be dead."""
         self._dial_again: asyncio.Task[None] | None = None
+        self._feeder: BodyFeeder | None = None
         self._headers: list[Header] = []
         self._head_bytes = 0
         self._informational = 0
@@ -155,13 +178,15 @@ class UpstreamConnection:
 
     # The taker's calls
 
-    def send(self, head: bytes, body: bytes, sink: ResponseSink) -> None:
+    def send(self, head: bytes, body: bytes, sink: ResponseSink, feeder: BodyFeeder | None = None) -> None:
         """Send one request; the answer goes to `sink`.
 
         Args:
             head: request line in origin form and all headers, framing included, ending in an empty line.
+            feeder: gives the rest of the body. It cannot be sent again, so the connection must be a fresh one.
         """
         self._sink = sink
+        self._feeder = feeder
         if self._proxy_prefix is not None:
             head = _address_proxy(head, *self._proxy_prefix)
         self._headers = []
@@ -181,6 +206,13 @@ class UpstreamConnection:
         if self.reused:
             self._request = (head, body)
         self._write(head, body)
+        if feeder is not None:
+            feeder.begin(self)
+
+    def write_more(self, data: bytes) -> None:
+        """Send more of the running request's body, framed."""
+        if self._transport is not None and self._feeder is not None:
+            self._transport.write(data)
 
     def pause_reading(self) -> None:
         """Stop taking the answer, until `resume_reading`."""
@@ -212,10 +244,14 @@ class UpstreamConnection:
         self._parser = httptools.HttpResponseParser(self)
 
     def pause_writing(self) -> None:
-        """Nothing to hold back: a request is written whole."""
+        """Hold back the rest of a body that is fed; all others are written whole."""
+        if self._feeder is not None:
+            self._feeder.pause()
 
     def resume_writing(self) -> None:
         """See `pause_writing`."""
+        if self._feeder is not None:
+            self._feeder.resume()
 
     def eof_received(self) -> None:
         self._end(None)
@@ -306,11 +342,13 @@ class UpstreamConnection:
     def _finish(self) -> None:
         """Give the connection back, or close it, then tell that the answer is whole."""
         sink, self._sink = self._sink, _NOBODY
+        feeder, self._feeder = self._feeder, None
         if self._paused:
             self.resume_reading()
         transport = self._transport
         if (
             not self._keep_alive
+            or (feeder is not None and not feeder.complete)  # answered before the request had come
             or self._dirty
             or transport is None
             or transport.is_closing()
@@ -361,6 +399,7 @@ class UpstreamConnection:
     def _close(self) -> None:
         """Close at once and free the place; harmless when closed."""
         self._request = None
+        self._feeder = None
         self._headers = []
         self._parser = None
         transport, self._transport = self._transport, None

@@ -25,7 +25,7 @@ def script_of(path: str, body: bytes) -> Script | None:
     """
     for end, answer in _ANSWERS.items():
         if path.endswith(end):
-            asked = msgspec.json.decode(body)
+            asked = form_of(body) if is_form(body) else msgspec.json.decode(body)
             told = answer(asked if isinstance(asked, dict) else {})
             return told if isinstance(told, Script) else Script(body=msgspec.json.encode(told).decode())
     return None
@@ -34,6 +34,23 @@ def script_of(path: str, body: bytes) -> Script | None:
 def is_endpoint(path: str) -> bool:
     """Whether a path is one of these."""
     return path.endswith(tuple(_ANSWERS))
+
+
+def is_form(body: bytes) -> bool:
+    """Whether a body is a form with files, by how it begins."""
+    return body.startswith(b"--")
+
+
+def form_of(body: bytes) -> dict[str, Any]:
+    """Return a form's fields: texts, and the bytes of files."""
+    boundary = body.partition(b"\r\n")[0]
+    fields: dict[str, Any] = {}
+    for part in body.split(boundary)[1:-1]:
+        head, _, value = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        name = head.partition(b'name="')[2].partition(b'"')[0].decode()
+        value = value.removesuffix(b"\r\n")
+        fields[name] = value if b"filename=" in head else value.decode()
+    return fields
 
 
 def vector(given: Any, dimensions: int = DIMENSIONS) -> list[float]:
@@ -142,6 +159,33 @@ def _speech(asked: dict[str, Any]) -> Script:
     return _events([*deltas, {"type": "speech.audio.done", "usage": usage}])
 
 
+def _transcription(asked: dict[str, Any]) -> dict[str, Any] | Script:
+    sound: bytes = asked["file"]
+    text = f"I heard {len(sound)} bytes"
+    form = asked.get("response_format", "json")
+    if form in ("text", "srt", "vtt"):
+        return Script(body=text + "\n", headers=(("content-type", "text/plain"),))
+    if form == "verbose_json":
+        return {"task": "transcribe", "language": "english", "duration": len(sound) / 1000, "text": text}
+    usage = {
+        "type": "tokens",
+        "input_tokens": 20,
+        "output_tokens": 5,
+        "total_tokens": 25,
+        "input_token_details": {"audio_tokens": 20, "text_tokens": 0},
+    }
+    if asked.get("stream") != "true":
+        return {"text": text, "usage": usage}
+    words = [{"type": "transcript.text.delta", "delta": f"{word} "} for word in text.split()]
+    return _events([*words, {"type": "transcript.text.done", "text": text, "usage": usage}])
+
+
+def _edit(asked: dict[str, Any]) -> dict[str, Any] | Script:
+    given: bytes = asked.get("image") or asked["image[]"]
+    prompt = f"{len(given)} bytes {asked.get('prompt', '')}"
+    return _images({**asked, "prompt": prompt, "n": int(asked.get("n", 1))})
+
+
 def _events(events: list[dict[str, Any]]) -> Script:
     steps = tuple(Event(data=msgspec.json.encode(event).decode(), event=event["type"]) for event in events)
     return Script(headers=(("content-type", "text/event-stream"),), steps=steps)
@@ -157,6 +201,10 @@ def _predict(asked: dict[str, Any]) -> dict[str, Any]:
 _ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | Script]] = {
     "/images/generations": _images_or_previews,
     "/audio/speech": _speech,
+    "/audio/transcriptions": _transcription,
+    "/audio/translations": _transcription,
+    "/images/edits": _edit,
+    "/images/variations": _edit,
     ":predict": _predict,
     "/embeddings": _embeddings,
     ":embedContent": _embed_content,

@@ -23,7 +23,7 @@ import msgspec
 
 from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.connection import Connection
-from sluicegate.simulator.endpoints import is_endpoint, script_of
+from sluicegate.simulator.endpoints import form_of, is_endpoint, is_form, script_of
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.formats import Ask, format_of
 from sluicegate.simulator.kept_responses import KeptResponses
@@ -301,6 +301,9 @@ class Simulator:
             return _Asked(), Script(name="unknown path", status=404, message=f"No such path: {record.path}")
         if record.method != "POST":
             return _Asked(), Script(name="unknown method", status=405, message="Only POST is allowed here.")
+        if is_form(record.body):
+            form = form_of(record.body)
+            return _Asked(model=form.get("model", ""), stream=form.get("stream") == "true"), None
         try:
             return _asked(record.body), None
         except msgspec.MsgspecError as error:

@@ -20,6 +20,8 @@ class UnaryRequest(AdmittedRequest, Protocol):
 
     units: Usage | None
     """What it is known to be charged for beside tokens: pictures, characters."""
+    answer_type: bytes
+    """Content type of an answer that is not streamed."""
     passes_bytes: bool
     """Its answer is a stream of bytes that are no events."""
 
@@ -63,6 +65,7 @@ class JsonRequest:
     messages_hash = b""
     units: Usage | None = None
     passes_bytes = False
+    answer_type = b"application/json"
 
     def __init__(self, body: bytes, default_model: str | None = None) -> None:
         """Read a body's top level.

@@ -102,6 +102,7 @@ class GeminiEmbeddingsRequest:
     messages_hash = b""
     units: Usage | None = None
     passes_bytes = False
+    answer_type = b"application/json"
 
     def __init__(self, body: bytes, path_model: str, *, batch: bool) -> None:
         """Read a body.

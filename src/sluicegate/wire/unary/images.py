@@ -5,6 +5,7 @@ Source: OpenAI's API reference, "Images"; Google's, "Imagen".
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -94,10 +95,7 @@ class ImagesRequest(JsonRequest):
 
     def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of previews and pictures on their way to the client."""
-        return EventStream(options, self._usage_of_event, (".completed",))
-
-    def _usage_of_event(self, event: dict[str, Any]) -> Usage | None:
-        return _usage_of(event, 1, self.size, self.quality)
+        return EventStream(options, usage_of_event(self.size, self.quality), (".completed",))
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -143,6 +141,11 @@ def _usage_of(said: dict[str, Any], images: int, size: str | None, quality: str 
         image_size=said_size if isinstance(said_size, str) else size,
         image_quality=said_quality if isinstance(said_quality, str) else quality,
     )
+
+
+def usage_of_event(size: str | None, quality: str | None) -> Callable[[dict[str, Any]], Usage | None]:
+    """Return what reads the event that brings a picture; size and quality are what was asked for."""
+    return lambda event: _usage_of(event, 1, size, quality)
 
 
 def _nearest_ratio(size: str) -> str:

@@ -1,0 +1,243 @@
+"""Requests that come as forms: speech to text, pictures changed by a text. The form itself passes; see `multipart`.
+
+Source: OpenAI's API reference, "Audio" and "Images".
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from sluicegate.errors import BadRequest, DecodeError
+from sluicegate.messages import Endpoint, StreamError, Usage
+from sluicegate.wire import Bill, StreamCodec, json_edit
+from sluicegate.wire.openai_usage import count
+from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
+from sluicegate.wire.unary import JsonAnswer, JsonRequest
+from sluicegate.wire.unary.event_stream import EventStream
+from sluicegate.wire.unary.images import MAX_IMAGES, QUALITIES, SIZE, read_usage, usage_of_event
+from sluicegate.wire.unary.multipart import MODEL, Form
+
+MIN_AUDIO_BYTES_PER_S = 2_000
+"""A recording of so many bytes is taken to be no longer than this says, when money is held for it."""
+AUDIO_TOKENS_PER_S = 10
+_TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class FormRequest:
+    """What requests with a form have in common."""
+
+    ENDPOINT: ClassVar[Endpoint]
+    READ_FIRST: ClassVar[frozenset[str]]
+    """Fields that have to come before a large file."""
+    FILES: ClassVar[frozenset[str]]
+    """Fields of which one has to be there, with a file."""
+    DEFAULT_MODEL: ClassVar[str | None] = None
+
+    stream = False
+    choices = 1
+    include_usage = True
+    continuous_usage = False
+    max_output_tokens: int | None = None
+    max_output_key = ""
+    names_other_models: str | None = None
+    names_kept_state = False
+    service_tier: str | None = None
+    messages_hash = b""
+    passes_bytes = False
+    answer_type = b"application/json"
+    body = b""
+
+    def __init__(self, form: Form, size: int) -> None:
+        """Read the fields that have come.
+
+        Args:
+            size: of the whole body, as far as it is known.
+        Raises:
+            BadRequest: `param` is the field at fault.
+        """
+        self._form = form
+        self.units: Usage | None = None
+        self.input_estimate = 0
+        model = self._text(MODEL) or self.DEFAULT_MODEL
+        if not model:
+            raise BadRequest("Missing required parameter: 'model'.", param=MODEL)
+        self.model = model
+        if not self.FILES.intersection(form.files):
+            name = min(self.FILES)
+            raise BadRequest(f"Missing required parameter: '{name}', with a file.", param=name)
+
+    def _text(self, name: str) -> str | None:
+        values = self._form.fields.get(name)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise BadRequest(f"The field '{name}' comes twice.", param=name)
+        return values[0]
+
+    def _word(self, name: str, known: frozenset[str]) -> str | None:
+        value = self._text(name)
+        if value is not None and value not in known:
+            raise BadRequest(f"Invalid '{name}': use one of {', '.join(sorted(known))}.", param=name)
+        return value
+
+    def _flag(self, name: str) -> bool:
+        value = self._text(name)
+        if value is None:
+            return False
+        flag = _FLAGS.get(value.lower())
+        if flag is None:
+            raise BadRequest(f"Invalid '{name}': expected true or false.", param=name)
+        return flag
+
+    def value(self, key: str) -> bytes | None:
+        """Return nothing: no field of a form is about routing."""
+        return None
+
+    def release(self) -> None:
+        """Do nothing: the form is the upload's."""
+
+    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
+        """Return the endpoint's own shape where the provider speaks a format that goes with it."""
+        return self.ENDPOINT if JsonRequest.SPOKEN_BY.intersection(speaks) else None
+
+    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+        """Return nothing to send: the form passes by itself."""
+        return [b""]
+
+    def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
+        """Read the answer. Raises DecodeError."""
+        raise NotImplementedError
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Return the codec of a streamed answer."""
+        raise NotImplementedError
+
+
+class TranscriptionRequest(FormRequest):
+    """A recording to be written down."""
+
+    ENDPOINT: ClassVar[Endpoint] = "transcription"
+    READ_FIRST = frozenset({MODEL, "stream", "response_format"})
+    FILES = frozenset({"file"})
+    FORMATS: ClassVar = frozenset({"json", "verbose_json", "diarized_json", *_TEXT_FORMATS})
+
+    def __init__(self, form: Form, size: int) -> None:
+        """Read the fields. Raises BadRequest."""
+        super().__init__(form, size)
+        self.stream = self._flag("stream")
+        self._format = self._word("response_format", self.FORMATS) or "json"
+        if self._format in _TEXT_FORMATS:
+            self.answer_type = b"text/plain; charset=utf-8"
+        media_ms = size * 1000 // MIN_AUDIO_BYTES_PER_S
+        self.units = Usage(media_ms=media_ms)
+        self.input_estimate = media_ms * AUDIO_TOKENS_PER_S // 1000
+
+    def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
+        """Read the answer. Raises DecodeError."""
+        (body,) = bodies
+        if self._format in _TEXT_FORMATS:
+            return TextAnswer(body)
+        top = json_edit.decode_top(body, self.ENDPOINT)
+        answer = JsonAnswer(self.ENDPOINT, body, asked, _usage_of(_decoded(top)))
+        if answer.error is None and "text" not in top:
+            raise DecodeError(self.ENDPOINT, None, "the answer holds no text")
+        return answer
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Return the codec of a transcript on its way to the client."""
+        return EventStream(options, _usage_of, ("transcript.text.done",))
+
+
+class AudioTranslationRequest(TranscriptionRequest):
+    """A recording to be written down in English."""
+
+    ENDPOINT = "audio_translation"
+
+
+def _decoded(top: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    return {key: json_edit.loads(bytes(top[key])) for key in ("usage", "duration") if key in top}
+
+
+def _usage_of(said: dict[str, Any]) -> Usage | None:
+    """Return what an answer reports: tokens, or how long the recording is."""
+    told = said.get("usage")
+    told = told if isinstance(told, dict) else {}
+    seconds = told.get("seconds", said.get("duration"))
+    if isinstance(seconds, str):
+        seconds = float(seconds) if seconds.replace(".", "", 1).isdigit() else None
+    media_ms = None
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 10**9:
+        media_ms = round(seconds * 1000)
+    into, out = count(told.get("input_tokens")), count(told.get("output_tokens"))
+    if into is None and out is None:
+        return None if media_ms is None else Usage(input_tokens=0, output_tokens=0, media_ms=media_ms)
+    details = told.get("input_token_details", told.get("input_tokens_details"))
+    heard = count(details.get("audio_tokens")) if isinstance(details, dict) else None
+    return Usage(input_tokens=into, input_audio_tokens=heard, output_tokens=out, media_ms=media_ms)
+
+
+class TextAnswer:
+    """An answer that is plain text, or subtitles: it passes as it came. See `PassedAnswer`."""
+
+    error: StreamError | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = "stop"
+    upstream_id: str | None = None
+    repaired = False
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def texts(self) -> list[str]:
+        """Return the text, for counting."""
+        return [self._body.decode("utf-8", "replace")]
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it."""
+        return self._body
+
+
+class ImageEditRequest(FormRequest):
+    """Pictures to be changed by a text."""
+
+    ENDPOINT: ClassVar[Endpoint] = "image_edits"
+    READ_FIRST = frozenset({MODEL, "stream", "n", "size", "quality", "response_format"})
+    FILES = frozenset({"image", "image[]"})
+    DEFAULT_MODEL = "dall-e-2"
+
+    def __init__(self, form: Form, size: int) -> None:
+        """Read the fields. Raises BadRequest."""
+        super().__init__(form, size)
+        self.stream = self._flag("stream")
+        number = self._text("n") or "1"
+        if not number.isdigit() or not 1 <= int(number) <= MAX_IMAGES:
+            raise BadRequest(f"Invalid 'n': must be between 1 and {MAX_IMAGES}.", param="n")
+        self.choices = int(number)
+        self._size = self._text("size")
+        if self._size is not None and SIZE.fullmatch(self._size) is None:
+            raise BadRequest("Invalid value for 'size'.", param="size")
+        self._size = None if self._size == "auto" else self._size
+        quality = self._word("quality", frozenset(QUALITIES))
+        self._quality = None if quality == "auto" else quality
+        self._word("response_format", frozenset({"url", "b64_json"}))
+        self.units = Usage(images=self.choices, image_size=self._size, image_quality=self._quality)
+
+    def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
+        """Read the answer. Raises DecodeError."""
+        (body,) = bodies
+        answer = JsonAnswer(self.ENDPOINT, body, asked, read_usage(body, self._size, self._quality))
+        if answer.error is None and not answer.holds_array("data"):
+            raise DecodeError(self.ENDPOINT, None, "the answer holds no pictures")
+        return answer
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Return the codec of previews and pictures on their way to the client."""
+        return EventStream(options, usage_of_event(self._size, self._quality), (".completed",))
+
+
+class ImageVariationRequest(ImageEditRequest):
+    """Pictures like another one."""
+
+    ENDPOINT = "image_variations"
+    FILES = frozenset({"image"})
