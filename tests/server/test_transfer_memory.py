@@ -6,7 +6,7 @@ With SLUICEGATE_SOAK=1 it is 50 uploads and 50 downloads of 100 MiB at once.
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +17,9 @@ from tests.conftest import KEY, StartGate, make_config
 SOAK = os.environ.get("SLUICEGATE_SOAK") == "1"
 FILE_BYTES = (100 if SOAK else 12) * 1_048_576
 AT_ONCE = 50 if SOAK else 10
-WARM_BYTES = (30 if SOAK else 4) * 1_048_576
+SHORT_BYTES = (30 if SOAK else 4) * 1_048_576
+BUFFERS_KIB = 512
+"""What one transfer may keep in buffers, whatever its length."""
 FLAT_KIB = 8 * 1024
 PIECE = bytes(65_536)
 
@@ -106,23 +108,23 @@ async def test_memory_is_flat_while_large_files_pass_both_ways(
     )
     gate = await start_gate(config)
     (worker,) = [pid for pid in descendants(gate.child.pid) if _is_worker(pid)]
-    await _transfer(
-        gate.port, WARM_BYTES
-    )  # as many, but small: the buffers of a connection are bounded, not free
-    before = rss_kib(worker)
-    most = before
+    idle = rss_kib(worker)
+    short = await _peak(worker, _transfer(gate.port, SHORT_BYTES))
+    long = await _peak(worker, _transfer(gate.port, FILE_BYTES))
+    print(f"idle {idle} KiB, short files {short} KiB, long files {long} KiB")
+    assert long - short < FLAT_KIB
+    assert long - idle < 2 * AT_ONCE * BUFFERS_KIB + FLAT_KIB
 
-    async def watch() -> None:
-        nonlocal most
-        while True:
-            most = max(most, rss_kib(worker))
-            await asyncio.sleep(0.02)
 
-    watching = asyncio.create_task(watch())
-    await _transfer(gate.port, FILE_BYTES)
-    watching.cancel()
-    print(f"before {before} KiB, most {most} KiB")
-    assert most - before < FLAT_KIB
+async def _peak(pid: int, work: Coroutine[Any, Any, None]) -> int:
+    """Return the most memory that a process has while something is done."""
+    task = asyncio.ensure_future(work)
+    most = 0
+    while not task.done():
+        most = max(most, rss_kib(pid))
+        await asyncio.sleep(0.01)
+    await task
+    return most
 
 
 def _is_worker(pid: int) -> bool:

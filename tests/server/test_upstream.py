@@ -530,7 +530,7 @@ async def test_waiting_for_a_place_ends_with_its_time(pool: UpstreamPool) -> Non
         held = await pool.connect(origin, 1.0)
         with pytest.raises(UpstreamTimeout) as caught:
             await pool.connect(origin, 0.05)
-        assert caught.value.phase == "connect"
+        assert caught.value.phase == "pool"
         waiting = asyncio.create_task(pool.connect(origin, 1.0))
         leaving = asyncio.create_task(pool.connect(origin, 1.0))
         await asyncio.sleep(0)
