@@ -60,7 +60,7 @@ _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
-AttemptState = tuple[Asked, list[str], list[str], Turn | None]
+AttemptState = tuple[Asked, list[str], list[str], list[str], Turn | None]
 
 
 class Interpreter:
@@ -186,11 +186,11 @@ class Interpreter:
 
     def attempt(self) -> AttemptState:
         """Return what is known of the attempt at hand, for `resume`."""
-        return self.asked, self.dropped, self._cut_at, self.turn
+        return self.asked, self.dropped, self._cut_at, self.untold, self.turn
 
     def resume(self, attempt: AttemptState) -> None:
         """Go on with another attempt of two that run at once."""
-        self.asked, self.dropped, self._cut_at, self.turn = attempt
+        self.asked, self.dropped, self._cut_at, self.untold, self.turn = attempt
 
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
@@ -208,6 +208,8 @@ class Interpreter:
             BadRequest: wrong in its own format in a way that only translation sees.
             UnsupportedFeature: the provider's format cannot say it.
         """
+        if self._cut_at or self.wanted or self.untold or self.turn is not None:
+            self._forget_attempt()
         if target == self.client.name:
             self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
             body = self.request.upstream_body(
@@ -253,6 +255,10 @@ class Interpreter:
         if unwanted:
             body = json_edit.changed(body, {}, unwanted)
         return body if provider.cache_ttl or target != "messages" else self._without_lifetimes(body)
+
+    def _forget_attempt(self) -> None:
+        """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
+        self._cut_at, self.wanted, self.untold, self.turn = [], [], [], None
 
     def _without_lifetimes(self, body: bytes) -> bytes:
         shorter = without_lifetimes(body)
