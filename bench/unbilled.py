@@ -9,7 +9,8 @@ from pathlib import Path
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.messages import Usage, UsageSource
-from sluicegate.server import proxy, worker_slots
+from sluicegate.server import worker_slots
+from sluicegate.server.serving import request
 from sluicegate.server.tab import Tab
 
 WORKER = "--worker"
@@ -39,7 +40,7 @@ def main() -> None:
         from sluicegate.server.app import make_gateway
         from sluicegate.server.worker import run_worker
 
-        vars(proxy)["Tab"] = UnbilledTab
+        vars(request)["Tab"] = UnbilledTab
         sys.exit(run_worker(sys.argv[2:], make_gateway))
     vars(worker_slots)["WORKER_COMMAND"] = (sys.executable, str(Path(__file__)), WORKER)
     from sluicegate.cli import main as run

@@ -3,7 +3,7 @@
 import asyncio
 
 from sluicegate.billing.ledger import Checkpoint, Reservations, Settled, settle_after_crash
-from sluicegate.server.proxy import CHECKPOINT_S
+from sluicegate.server.serving.running import CHECKPOINT_S
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import of_tokens
 from sluicegate.simulator.script import Play, Script, Stall

@@ -32,10 +32,11 @@ from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.kept_responses import answer_kept
-from sluicegate.server.proxy import JSON, Bench, Plan, ServedRequest
-from sluicegate.server.refusals import answer_headers, error_lines
+from sluicegate.server.refusals import JSON, answer_headers, error_lines
 from sluicegate.server.request_ids import new_request_id
 from sluicegate.server.routes import Route, format_of, match
+from sluicegate.server.serving.bench import Bench, Plan
+from sluicegate.server.serving.request import ServedRequest
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count

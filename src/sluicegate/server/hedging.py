@@ -2,7 +2,7 @@
 
 Whoever has content first, or a whole answer, is the request's attempt from then on; the other is stopped, and its
 connection closes. What the request keeps of an attempt lies in a `Lane` while it is not that attempt's turn. When to
-begin is decided in `routing.hedge`; what both attempts are is `proxy`'s.
+begin is decided in `routing.hedge`; what both attempts are is `serving`'s.
 """
 
 import asyncio

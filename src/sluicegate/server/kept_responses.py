@@ -15,8 +15,8 @@ from sluicegate.server import own_responses
 from sluicegate.server.background import run_name, runs_on
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.kept_questions import ask
-from sluicegate.server.proxy import Bench
 from sluicegate.server.routes import Route
+from sluicegate.server.serving.bench import Bench
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.sealed_id import Kept, is_sealed

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sluicegate.errors import IdempotencyError, MethodNotAllowed, SluicegateError
 
+JSON = b"content-type: application/json\r\n"
 MIN_RETRY_AFTER_S = 1
 MAX_RETRY_AFTER_S = 59
 """Longer waits put some SDKs to sleep for as long, and are ignored by others."""

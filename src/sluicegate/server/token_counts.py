@@ -30,9 +30,9 @@ from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server.choosing import Served, allowed
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.kept_state import able, formats_of, turn_back
-from sluicegate.server.proxy import Bench
 from sluicegate.server.relay import PlainRelay
 from sluicegate.server.routes import Route
+from sluicegate.server.serving.bench import Bench
 from sluicegate.wire import anthropic_request_decoder, gemini_counting, json_edit
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.request_edges import read_members

@@ -1,0 +1,1 @@
+"""How one request is served, stage by stage; `request` is where to begin."""

@@ -1,0 +1,277 @@
+"""One attempt of a request: say it as the provider wants it, connect, send, read what came back."""
+
+import asyncio
+import os
+import time
+
+from sluicegate.errors import (
+    DecodeError,
+    SluicegateError,
+    UpstreamError,
+    UpstreamGarbled,
+    UpstreamStatus,
+    UpstreamTimeout,
+)
+from sluicegate.messages import Shape
+from sluicegate.routing.catalog import Deployment, Provider, StreamClocks
+from sluicegate.routing.health import CLOSED
+from sluicegate.routing.retry import Attempt, Progress, next_attempt
+from sluicegate.server import continuous, own_responses, telemetry
+from sluicegate.server.choosing import Served
+from sluicegate.server.deployments import Standing
+from sluicegate.server.kept_state import (
+    KEEPING,
+    closing,
+)
+from sluicegate.server.own_responses import Keeping
+from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
+from sluicegate.server.serving.running import RunningRequest
+from sluicegate.server.targets import Target
+from sluicegate.server.upload import Upload
+from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.wire.openai_responses_request import ResponsesRequest
+from sluicegate.wire.translation import Asked, PassOptions
+from sluicegate.wire.upstream_errors import from_stream_error
+
+Prepared = tuple[Provider, Shape, Target, StreamClocks, bytes]
+"""An attempt that has not been sent: where to, how, under which clocks, and its body."""
+
+
+class AttemptingRequest(RunningRequest):
+    """A request that can be tried at one deployment."""
+
+    __slots__ = ()
+
+    def _enter(self, place: int) -> Standing:
+        """Begin an attempt at a target, under the eyes of what is known of its deployment."""
+        known = self._bench.deployments
+        deployment = self._targets[place]
+        self._place = place
+        if self._served:
+            self._serve_as(self._order[place][0])
+        self._attempts += 1
+        self._number = self._attempts
+        self._standing = standing = known.get(deployment.provider, deployment.model)
+        standing.asked += 1
+        standing.running += 1
+        if standing.breaker is not CLOSED:
+            known.starts(standing, self)
+        return standing
+
+    def _leave(self, standing: Standing) -> None:
+        standing.running -= 1
+        if standing.trial is self:
+            standing.trial = None
+
+    def _serve_as(self, one: Served) -> None:
+        """Go on with one of the models that the client named: what it is called and costs is that one's."""
+        self._row.model = one.name
+        if one.model is not self._model:
+            self._model = one.model
+            self._tab.served_at(one.model.price_at(self._started_at))
+
+    def _following(self, error: UpstreamError, progress: Progress) -> Attempt | None:
+        """Return the attempt that follows a failed one, or None."""
+        return next_attempt(
+            error,
+            progress._replace(begun=self._first_content is not None or self._interpreter.spent),
+            self._plan.retry,
+            self._due_at - self._loop.time(),
+            int.from_bytes(os.urandom(8)),
+            self._bench.deployments.spent(progress.targets),
+        )
+
+    def _prepare(self, deployment: Deployment) -> Prepared:
+        """Say the request as its provider wants it. Raises ClientError."""
+        provider = self._plan.settings.catalogue.providers[deployment.provider]
+        self._deployment = deployment
+        interpreter, row = self._interpreter, self._row
+        format = interpreter.target_format(provider)
+        target = self._plan.targets.get(provider.name, format, deployment.model)
+        self._switches = self._plan.switches(self._key, self._model, provider)
+        clocks = self._plan.clocks(self._model, deployment)
+        row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, format
+        row.attempts = self._attempts
+        row.upstream_id = None
+        self._meter.restart()
+        interpreter.asked = asked = self._asked()
+        if interpreter.client_name in KEEPING:
+            self._prepare_keeping(asked, format, provider)
+        return provider, format, target, clocks, self._body_for(format, provider, deployment)
+
+    def _body_for(self, format: Shape, provider: Provider, deployment: Deployment) -> bytes:
+        body = self._interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
+        if self._request.continuous_usage and self._request.stream:
+            body = continuous.asking_provider(body, format, provider)
+        return body
+
+    def _prepare_keeping(self, asked: Asked, format: Shape, provider: Provider) -> None:
+        """Say whether the answer is kept: by the provider where it speaks the client's format, else by us."""
+        request, account_id = self._request, self._key.account_id
+        client = self._interpreter.client_name
+        self._keeping = None
+        asked.previous_id = self._previous_id
+        if format == client:
+            asked.close_id = closing(self._plan.seal, request, client, account_id, provider.name)
+        elif isinstance(request, ResponsesRequest) and request.store:
+            asked.kept = self._plan.settings.responses_store.enabled
+            if asked.kept:
+                previous = None if self._own_input is None else self._previous_id
+                items = self._own_input or own_responses.input_of(request.body)
+                self._keeping = Keeping(
+                    self._bench.till.link, account_id, "resp_" + asked.id, previous, items
+                )
+
+    def _head(self, format: Shape, provider: Provider, target: Target, body: bytes) -> bytes:
+        lines = self._interpreter.upstream_lines(format, provider, body, self._exchange.headers)
+        return target.head(len(body), stream=self._request.stream, lines=lines)
+
+    def _begin_upload(self, upload: Upload, target: Target) -> tuple[bytes, bytes]:
+        """Return the head of a request with a form, and as much of the form as has come."""
+        upload.on_failed = self.stop
+        first = upload.first_part(target.model)
+        framing = upload.framing(target.model, first)
+        content_type = self._exchange.header(b"content-type") or b""
+        head = target.upload_head(framing, content_type, stream=self._request.stream)
+        return head, upload.framed(first)
+
+    async def _connect(self, target: Target, clocks: StreamClocks) -> UpstreamConnection | None:
+        """Return a connection, or None where the client left or the request was stopped meanwhile.
+
+        Raises:
+            UpstreamError: there is none, or not in time.
+        """
+        connection = None  # what passes as it comes cannot be sent again, as a used connection may want
+        if self._interpreter.upload is None:
+            connection = self._bench.pool.take(target.origin)
+        if connection is None:
+            timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
+            if timeout_s <= 0:
+                raise UpstreamTimeout("The request took longer than its total time.", "total")
+            dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
+            self._exchange.on_gone = lambda: _cancel(dialling)
+            try:
+                connection = await dialling
+            except asyncio.CancelledError:
+                if self._exchange.gone and dialling.cancelled():
+                    return None
+                dialling.cancel()
+                raise
+            finally:
+                self._exchange.on_gone = None
+        if self._exchange.gone or self._stopping is not None:
+            connection.abort()
+            return None
+        return connection
+
+    def _make_relay(self, format: Shape, provider: Provider, clocks: StreamClocks) -> Relay:
+        settings = self._plan.settings
+        assert self._switches is not None
+        drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
+        if not self._request.stream:
+            if getattr(self._request, "background", False):
+                drain_cap_s = (
+                    settings.billing.drain_cap_s
+                )  # its id must be learned, or nobody could settle it
+            return PlainRelay(
+                self._exchange,
+                self,
+                self._bench.deadlines,
+                clocks,
+                total_due_at=self._due_at,
+                secrets=provider.api_keys,
+                drain_cap_s=drain_cap_s,
+            )
+        options = PassOptions(
+            count_text=self._meter.add,
+            usage_shown=self._shows_usage(),
+            repair=provider.repair,
+            choices=self._request.choices,
+            max_event_bytes=clocks.max_event_bytes,
+            array=self._interpreter.array,
+        )
+        codec = self._interpreter.stream(format, self._deployment, options)
+        if self._request.continuous_usage:
+            codec = continuous.telling(
+                codec,
+                self._interpreter.client,
+                self._meter,
+                self._tab,
+                self._switches,
+                array=options.array,
+            )
+        self._codec = codec
+        return StreamRelay(
+            self._exchange,
+            codec,
+            self,
+            self._bench.deadlines,
+            clocks,
+            total_due_at=self._due_at,
+            secrets=provider.api_keys,
+            drain_cap_s=drain_cap_s,
+            keepalive=self._interpreter.keepalive,
+            passes_bytes=self._interpreter.passes_bytes,
+            keepalive_after_s=settings.server.keepalive_after_s,
+            keepalive_every_s=settings.server.keepalive_every_s,
+            reads_arrays=self._interpreter.reads_arrays(format),
+        )
+
+    async def _make_other_calls(
+        self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks
+    ) -> tuple[Ending, Relay]:
+        """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
+
+        Raises:
+            UpstreamError: no connection for one of them.
+        """
+        for body in self._interpreter.calls:
+            assert isinstance(relay, PlainRelay)
+            self._interpreter.keep(relay.body)
+            connection = await self._connect(target, clocks)
+            if connection is None:
+                relay.error = self._stopping
+                return ("gone" if self._stopping is None else "stopped"), relay
+            self._relay = relay = self._make_relay(format, provider, clocks)
+            ending = await relay.run(connection, target.head(len(body), stream=False), body)
+            if ending != "complete":
+                return ending, relay
+        return "complete", relay
+
+    def _read_answer(
+        self, relay: Relay, format: Shape, provider: Provider
+    ) -> tuple[Ending, SluicegateError | None]:
+        assert isinstance(relay, PlainRelay)
+        try:
+            answer = self._interpreter.plain(format, self._deployment, relay.body)
+        except DecodeError as error:
+            return "failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}.")
+        if answer.error is not None:
+            return "failed", from_stream_error(answer.error, provider.api_keys)
+        self._answer = answer
+        self._meter.report(answer.usage)
+        row = self._row
+        row.finish_reason, row.upstream_id = answer.finish_reason, answer.upstream_id
+        row.repaired = answer.repaired
+        if answer.usage is None or answer.usage.output_tokens is None:
+            for text in answer.texts():
+                self._meter.add(text)
+        return "complete", None
+
+    def _note_failure(self, error: UpstreamError) -> None:
+        row = self._row
+        provider, model = row.provider or "", row.provider_model or ""
+        outcome = error.kind
+        self._bench.deployments.failed(self._standing, error)
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, outcome)
+        sent = (
+            not (isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect"))
+            and error.retry != "same"
+        )
+        refused = isinstance(error, UpstreamStatus) and error.upstream_status < 500
+        if sent and not refused and self._first_content is None:
+            self._tab.lost_attempt(self._number, provider, model, time.time(), type(error).__name__)
+
+
+def _cancel(task: "asyncio.Future[UpstreamConnection]") -> None:
+    task.cancel()

@@ -1,0 +1,179 @@
+"""All attempts of a request: where it may go, one attempt after another, until one of them ends it."""
+
+import asyncio
+import contextlib
+import time
+
+from sluicegate.errors import (
+    ClientError,
+    InternalError,
+    SluicegateError,
+    StoreUnavailable,
+    UpstreamError,
+)
+from sluicegate.routing.catalog import Deployment
+from sluicegate.routing.health import CLOSED
+from sluicegate.routing.retry import Progress, final_error
+from sluicegate.server import telemetry
+from sluicegate.server.hedging import Outcome
+from sluicegate.server.relay import Ending
+from sluicegate.server.serving.hedged import HedgedRequest
+from sluicegate.wire.conversation import conversation_key
+
+
+class TriedRequest(HedgedRequest):
+    """A request that is tried until an attempt ends it."""
+
+    __slots__ = ()
+
+    async def _run(self) -> int:
+        """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
+        self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
+        self._targets = targets = self._choose_targets()
+        failures = self._failures
+        progress: Progress | None = None
+        ending: Ending = "failed"
+        error: SluicegateError | None = None
+        place: int | None = 0
+        if not targets:  # all of them asked for patience: nothing is sent
+            place = None
+            self._meter.restart()
+        try:
+            while place is not None:
+                self._enter(place)
+                try:
+                    ending, error = await self._attempt(targets[place])
+                finally:
+                    self._leave(self._standing)
+                if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
+                    break
+                progress = progress or Progress(tuple(target.provider for target in targets))
+                if self._hedged is not None:
+                    progress, self._hedged = self._hedged.after(progress), None
+                if isinstance(error, ClientError):
+                    place, progress = self._passed_over(progress)
+                    continue
+                failures.append(error)
+                self._note_failure(error)
+                following = self._following(error, progress)
+                if following is None:
+                    break
+                if following.retry:
+                    self._bench.deployments.retried(targets[following.target])
+                if following.wait_s and await self._client_leaves_within(following.wait_s):
+                    ending, error = "gone", None
+                    break
+                place, progress = following.target, following.progress
+                self._tried = progress.tried
+            if ending == "failed" and failures and not isinstance(error, StoreUnavailable):
+                error = final_error(failures)
+        except asyncio.CancelledError:
+            ending, error = "stopped", InternalError("The gateway stopped serving this request.")
+        except Exception:
+            failure = InternalError("The gateway failed; this is not your fault.")
+            with contextlib.suppress(StoreUnavailable):  # it is owed, then
+                await self._settle("interrupted", failure, billed=False)
+            if self._exchange.answered and not self._exchange.ended:
+                self._tell_failure(failure)
+            raise
+        try:
+            return await self._end(ending, error)
+        except StoreUnavailable as failure:  # not settled, so nothing that completes the answer may leave
+            if not self._exchange.gone:
+                self._tell_failure(failure)
+            return 0
+
+    def _choose_targets(self) -> tuple[Deployment, ...]:
+        """Return the deployments to try, in their order.
+
+        What is told of those that asked to be left alone for now joins the failures.
+        """
+        failures = self._failures
+        known, model = self._bench.deployments, self._model
+        deployments = model.deployments
+        if not self._served and len(deployments) == 1:
+            (only,) = deployments
+            if known.get(only.provider, only.model).breaker is CLOSED:
+                return deployments
+        key = conversation_key(self._request)
+        tokens = (self._request.input_estimate, self._reserved_output)
+        if not self._served:
+            failures += known.cooling_errors(deployments)
+            return tuple(
+                deployments[place] for place in known.choose(deployments, model.strategy, key, tokens)
+            )
+        self._order = [
+            (one, one.deployments[place])
+            for one in self._served
+            for place in known.choose(one.deployments, one.model.strategy, key, tokens)
+        ]
+        for one in self._served:
+            failures += known.cooling_errors(one.deployments)
+        return tuple(deployment for _, deployment in self._order)
+
+    def _passed_over(self, progress: Progress) -> tuple[int | None, Progress]:
+        """Go on from a target whose format cannot say the request, which therefore was not sent."""
+        if progress.tried == len(progress.targets):
+            return None, progress
+        self._attempts -= 1
+        target = progress.tried
+        return target, progress._replace(target=target, tried=target + 1)
+
+    async def _attempt(self, deployment: Deployment) -> Outcome:
+        row = self._row
+        try:
+            provider, format, target, clocks, body = self._prepare(deployment)
+            if self._interpreter.wanted:
+                await self._plan.media.fill(self._interpreter.wanted)
+                body = self._body_for(format, provider, deployment)
+            connection = await self._connect(target, clocks)
+        except (ClientError, UpstreamError) as refusal:
+            return "failed", refusal
+        if connection is None:
+            return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
+        self._relay = relay = self._make_relay(format, provider, clocks)
+        self._asked_at = time.monotonic()
+        if not self._called:
+            self._called = self._asked_at
+            self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
+        percentile = self._model.hedge_percentile
+        try:
+            upload = self._interpreter.upload
+            if upload is None:
+                running = relay.run(connection, self._head(format, provider, target, body), body)
+            else:
+                running = relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
+            del body  # this frame lives as long as the stream
+            if percentile is None or not self._request.stream or upload is not None:
+                ending = await running
+                if ending == "complete" and self._interpreter.calls:
+                    ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
+                error = relay.error
+            else:
+                ending, error = await self._run_hedged(running, relay, percentile)
+        except UpstreamError as failure:
+            return "failed", failure
+        finally:
+            self._relay = None
+            if self._interpreter.upload is not None:
+                self._interpreter.upload.stop()
+        if ending == "complete" and not self._request.stream:
+            return self._read_answer(relay, format, provider)
+        if self._codec is not None:
+            self._meter.report(self._codec.usage)
+            row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
+            row.upstream_id = self._codec.upstream_id
+        return ending, error
+
+    async def _client_leaves_within(self, wait_s: float) -> bool:
+        """Wait before the next attempt; return True at once when the client leaves meanwhile."""
+        left = asyncio.Event()
+        self._exchange.on_gone = left.set
+        try:
+            async with asyncio.timeout(wait_s):
+                await left.wait()
+        except TimeoutError:
+            return self._exchange.gone
+        finally:
+            self._exchange.on_gone = None
+        return True

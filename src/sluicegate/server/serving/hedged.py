@@ -1,0 +1,188 @@
+"""Two attempts of a request at once: a second one begins when the first token is late, and the loser is dropped.
+
+Which of the two wins, `server.hedging` decides; here is what a request keeps of each.
+"""
+
+import time
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+from sluicegate.billing.meter import Meter
+from sluicegate.billing.profiles import Switches
+from sluicegate.errors import (
+    ClientError,
+    UpstreamError,
+)
+from sluicegate.messages import Usage
+from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.server import telemetry
+from sluicegate.server.deployments import Standing
+from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
+from sluicegate.server.interpreter import AttemptState, Interpreter
+from sluicegate.server.own_responses import Keeping
+from sluicegate.server.relay import Ending, Relay
+from sluicegate.server.serving.attempt import AttemptingRequest, Prepared
+from sluicegate.wire import StreamCodec
+
+
+class _Kept(NamedTuple):
+    """What a request keeps of one attempt while another one of two has the word."""
+
+    number: int
+    """Of the attempt, counting from 1."""
+    place: int
+    model: Model
+    deployment: Deployment
+    standing: Standing
+    switches: Switches | None
+    meter: Meter
+    codec: StreamCodec | None
+    relay: Relay | None
+    asked_at: float
+    attempt: AttemptState
+    keeping: Keeping | None
+    name: str
+    provider: str | None
+    provider_model: str | None
+    provider_format: str | None
+
+
+class HedgedRequest(AttemptingRequest):
+    """A request that may have a second attempt beside its first."""
+
+    __slots__ = ()
+
+    async def _run_hedged(
+        self, running: Coroutine[Any, Any, Ending], relay: Relay, percentile: float
+    ) -> Outcome:
+        """Run an attempt that gets a second one beside it should its first token be late."""
+        late_s = self._bench.deployments.late_after_s(self._standing, percentile)
+        if late_s is None or self._hedged is not None or self._tried >= len(self._targets):
+            return await running, relay.error
+        first = Lane(self._place)
+        first.relay, first.kept = relay, self._kept()
+        self._race = Race(self, self._exchange, first)
+        try:
+            _, outcome = await self._race.run(running, late_s, self._begin_second)
+        finally:
+            self._race = None
+        return outcome
+
+    def _begin_second(self, race: Race) -> tuple[Lane, Coroutine[Any, Any, Outcome]] | None:
+        """Prepare the second attempt, at the next target; None where that may not be asked."""
+        known, place = self._bench.deployments, self._tried
+        deployment = self._targets[place]
+        if known.spent((deployment.provider,)):
+            return None
+        first = self._kept()
+        self._enter(place)
+        self._meter = self._new_meter()
+        self._codec = self._relay = None
+        try:
+            prepared = self._prepare(deployment)
+        except ClientError:
+            prepared = None
+        if prepared is None or self._interpreter.wanted:  # it cannot say it, or not without a wait
+            self._leave(self._standing)
+            self._attempts -= 1
+            self._restore(first)
+            return None
+        known.retried(deployment)
+        self._tried = place + 1
+        lane = Lane(place)
+        lane.kept = self._kept()
+        self._hedged = Hedged(place, first.place)
+        self._restore(first)
+        return lane, self._second(race, lane, prepared)
+
+    async def _second(self, race: Race, lane: Lane, prepared: Prepared) -> Outcome:
+        provider, format, target, clocks, body = prepared
+        del prepared
+        timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
+        try:
+            connection = self._bench.pool.take(target.origin)
+            connection = connection or await self._bench.pool.connect(target.origin, timeout_s)
+        except UpstreamError as error:
+            return "failed", error
+        other = self._kept()
+        self._restore(lane.kept)
+        relay = self._make_relay(format, provider, clocks)
+        relay.report_to(race.notes(lane))
+        self._relay, self._asked_at = relay, time.monotonic()
+        head = self._head(format, provider, target, body)
+        lane.relay, lane.kept = relay, self._kept()
+        self._restore(other)
+        running = relay.run(connection, head, body, shared=True)
+        del body, head, other
+        return await running, relay.error
+
+    def _kept(self) -> _Kept:
+        row = self._row
+        assert isinstance(self._interpreter, Interpreter)
+        return _Kept(
+            self._number,
+            self._place,
+            self._model,
+            self._deployment,
+            self._standing,
+            self._switches,
+            self._meter,
+            self._codec,
+            self._relay,
+            self._asked_at,
+            self._interpreter.attempt(),
+            self._keeping,
+            row.model,
+            row.provider,
+            row.provider_model,
+            row.provider_format,
+        )
+
+    def _restore(self, kept: _Kept) -> None:
+        if kept.model is not self._model:
+            self._model = kept.model
+            self._tab.served_at(kept.model.price)
+        self._number, self._place = kept.number, kept.place
+        self._deployment, self._standing, self._switches = kept.deployment, kept.standing, kept.switches
+        self._meter, self._codec, self._relay = kept.meter, kept.codec, kept.relay
+        self._asked_at = kept.asked_at
+        assert isinstance(self._interpreter, Interpreter)
+        self._interpreter.resume(kept.attempt)
+        self._keeping = kept.keeping
+        row = self._row
+        row.model, row.provider, row.provider_model = kept.name, kept.provider, kept.provider_model
+        row.provider_format = kept.provider_format
+
+    def take_lane(self, lane: Lane) -> None:
+        """Go on as one of two attempts."""
+        self._restore(lane.kept)
+        if self._hedged is not None:
+            self._hedged = self._hedged._replace(last=lane.place)
+
+    def headed_in(self, lane: Lane) -> None:
+        """Take note of a success that has not brought content yet."""
+        lane.kept.meter.headed = True
+
+    def usage_in(self, lane: Lane, usage: Usage | None) -> None:
+        """Take the totals of one attempt of two."""
+        lane.kept.meter.report(usage)
+
+    def lane_failed(self, lane: Lane, error: UpstreamError) -> None:
+        """Take note of a failure while the other attempt goes on."""
+        other = self._kept()
+        self._restore(lane.kept)
+        self._failures.append(error)
+        self._note_failure(error)
+        self._leave(self._standing)
+        self._restore(other)
+
+    def lane_lost(self, lane: Lane) -> None:
+        """Take note of an attempt that was stopped; what it cost is the operator's."""
+        kept = lane.kept
+        self._leave(kept.standing)
+        if lane.relay is None:
+            return  # it had not been sent
+        provider, now = kept.provider or "", time.monotonic()
+        self._bench.deployments.late(kept.standing, now - kept.asked_at)
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, "hedged")
+        self._tab.lost_attempt(kept.number, provider, kept.provider_model or "", time.time(), "hedged")

@@ -1,0 +1,170 @@
+"""One request, from its whole body to its settlement: admit, reserve, attempt, relay, settle.
+
+Read with `relay` (how bytes move while a stream runs) and `tab` (how money does). Everything a request decides it asks
+of `routing` and `billing`; everything it writes goes through its tab.
+
+Invariants: nothing is sent to a provider before the reservation is journalled; nothing that completes an answer leaves
+before the settlement is; a request that was admitted is settled exactly once, however it ends.
+"""
+
+from sluicegate.billing.ledger import UsageRow
+from sluicegate.billing.limits import KeyLimits, Refusal
+from sluicegate.errors import (
+    RateLimited,
+)
+from sluicegate.routing.catalog import Model, Price
+from sluicegate.server import continuous, own_responses
+from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
+from sluicegate.server.inbound import Exchange
+from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.kept_state import (
+    able,
+    formats_of,
+    refuse_loose_run,
+    turn_back,
+    unknown,
+)
+from sluicegate.server.serving.attempts import TriedRequest
+from sluicegate.server.tab import Tab
+from sluicegate.wire.openai_responses_request import ResponsesRequest
+from sluicegate.wire.sealed_id import is_sealed
+
+
+class ServedRequest(TriedRequest):
+    """One request of any kind, streamed or not."""
+
+    __slots__ = ()
+
+    async def serve(self) -> None:
+        """Serve the request to its end. What is refused here has not been charged.
+
+        Raises:
+            SluicegateError: refused, or failed before a byte was sent; to be told as an error answer.
+        """
+        request = self._request
+        catalogue = self._plan.settings.catalogue
+        self._model = model = find_model(catalogue, self._key, request.model)
+        provider = self._exchange.header(PROVIDER_HEADER)
+        if provider is not None or request.names_other_models is not None:
+            self._served = overridden(catalogue, self._key, request, model, provider)
+            if request.value(MODELS) is not None:
+                self._interpreter.take_out(MODELS)
+                self._request = request = self._interpreter.request
+        if request.names_kept_state:
+            await self._turn_back()
+            request = self._request
+        if request.stream:
+            asked = self._exchange.header(continuous.HEADER)
+            if asked is not None:
+                continuous.ask_by_header(request, asked)
+        wanted = self._wanted_output()
+        limits = self._bench.limits_of(self._key)
+        now = self._loop.time()
+        self._estimate = request.input_estimate + wanted * request.choices
+        admitted = limits.admit(now, self._estimate)
+        if isinstance(admitted, Refusal):
+            raise RateLimited(admitted.message, admitted.wait_s)
+        used = 0
+        try:
+            await self._reserve(model, limits)
+            self._bench.running.add(self)
+            used = await self._run()
+        finally:
+            self._bench.running.discard(self)
+            self._bench.deadlines.discard(self)
+            limits.release(self._loop.time(), admitted, self._estimate, used)
+
+    async def _turn_back(self) -> None:
+        """Put in place of our ids what they stand for: what we keep ourselves, or the ids of the provider that does.
+
+        Only that provider is asked then.
+        """
+        interpreter, model = self._interpreter, self._model
+        assert isinstance(interpreter, Interpreter), "others name nothing that is kept"
+        self._previous_id = getattr(self._request, "previous_response_id", None)
+        if isinstance(self._request, ResponsesRequest) and self._plan.settings.responses_store.enabled:
+            await self._say_what_we_keep()
+        request = self._request
+        served = self._served or (Served(request.model, model, model.deployments),)
+        providers = self._plan.settings.catalogue.providers
+        body, keeper = turn_back(
+            request.body,
+            interpreter.client.name,
+            self._key.account_id,
+            self._plan.seal,
+            formats_of(served, providers),
+        )
+        if body is not request.body:
+            interpreter.replace_body(body)
+            self._request = interpreter.request
+        background: bool = getattr(request, "background", False)
+        if background:
+            refuse_loose_run(request)
+        if keeper is not None or background:
+            self._served = able(served, providers, keeper, background=background)
+
+    async def _say_what_we_keep(self) -> None:
+        """Put in place what we keep ourselves: items that are referred to, and the conversation that goes on."""
+        link, account_id, interpreter = self._bench.till.link, self._key.account_id, self._interpreter
+        assert isinstance(interpreter, Interpreter), "only its request is one of these"
+        body = given = self._request.body
+        if b"item_reference" in body:
+            body = await own_responses.with_own_items(link, account_id, body)
+        id = self._previous_id
+        if id is not None and not is_sealed(id):
+            turns = await own_responses.find(link, account_id, id, whole=True)
+            if not turns:
+                raise unknown("previous_response_id", id)
+            self._own_input = own_responses.input_of(body)
+            body = own_responses.continued(body, turns)
+        if body is not given:
+            interpreter.replace_body(body)
+            self._request = interpreter.request
+
+    async def _reserve(self, model: Model, limits: KeyLimits) -> None:
+        request = self._request
+        settings = self._plan.settings
+        till = self._bench.till
+        whole = self._wanted_output()
+        output = whole
+        cautious = till.link.cautious
+        if (
+            request.stream
+            and not self._hides_output()
+            and self._interpreter.units is None
+            and not (cautious and self._key.account_id in cautious)
+        ):
+            output = min(whole, settings.billing.reserve_output_tokens)
+        self._row = UsageRow(
+            request_id=self.request_id,
+            key_id=self._key.id,
+            account_id=self._key.account_id,
+            key=self._key.name,
+            model=request.model,
+            client_format=self._interpreter.client_name,
+            stream=request.stream,
+            started_at=self._started_at,
+            client_request_id=_header_text(self._exchange, b"x-request-id"),
+        )
+        price = model.price_at(self._started_at) if model.later else model.price
+        others: tuple[Price | None, ...] = ()
+        if self._served:
+            others = tuple(one.model.price_at(self._started_at) for one in self._served)
+        tier = request.service_tier if others or (price is not None and price.service_tiers) else None
+        units = self._interpreter.units
+        budget = till.credit.budget_of(self._key.id, self._started_at) if limits.spending else None
+        self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget)
+        covered = await self._tab.reserve(
+            request.input_estimate,
+            output * request.choices,
+            may_cut=not request.stream and request.max_output_tokens is None and units is None,
+        )
+        self._reserved_output = covered
+        if covered < output * request.choices:
+            self._limit = covered // request.choices
+        self._meter = self._new_meter()
+
+
+def _header_text(exchange: Exchange, name: bytes) -> str | None:
+    value = exchange.header(name)
+    return None if value is None else value[:128].decode("latin-1")
