@@ -33,6 +33,8 @@ from sluicegate.server.control import (
     ResponseAnswer,
     RunAsked,
     RunChanged,
+    SlicesAsked,
+    SlicesBack,
     SupervisorBeat,
     SupervisorLink,
     open_supervisor_end,
@@ -41,6 +43,7 @@ from sluicegate.server.credit import Credit
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.journal_reader import Segment
+from sluicegate.server.limit_desk import LimitDesk
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.worker import server_ssl_context
 from sluicegate.store.keys import configured
@@ -65,6 +68,7 @@ class InProcessGate:
         self.budgets = budgets
         """Spending limits of keys, and their leases."""
         self._bank = Bank(book, self, budgets)
+        self.limits = LimitDesk(self.send, lambda: self.live)
         self._channel: Channel[FromWorker]
         self._runs: set[str] = set()
         """Runs in the background that are not settled."""
@@ -80,6 +84,10 @@ class InProcessGate:
     def live(self) -> tuple[int, ...]:
         """The worker processes that the bank can ask."""
         return (WORKER,)
+
+    def key_id(self, name: str) -> str:
+        """Return the id of a key that the configuration names."""
+        return next(key.id for key in self._boot.keys if key.name == name)
 
     def send(self, worker: int, message: Any) -> None:
         """Tell the worker something, as its supervisor."""
@@ -146,6 +154,8 @@ class InProcessGate:
                 self._bank.asked(WORKER, message)
             case GivenBack():
                 self._bank.given_back(WORKER, message)
+            case SlicesAsked() | SlicesBack():
+                self.limits.heard(WORKER, message)
             case KeyAsked():
                 self._channel.send(KeyAnswer(message.question, None))
             case GenerationAsked():

@@ -404,7 +404,7 @@ providers:
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("server: {queue_for: 2s}", "server.queue_for: accepted, but not built yet"),
+        ("server: {cors_origins: [http://a.b]}", "server.cors_origins: accepted, but not built yet"),
         ("store: postgresql://u:secretpass@h/db", "store: accepted, but not built yet"),
         ("counters: redis://:secretpass@h", "counters: accepted, but not built yet"),
         ("stream: {min_tokens_per_s: 2}", "stream.min_tokens_per_s: accepted, but not built yet"),

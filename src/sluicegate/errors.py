@@ -197,6 +197,10 @@ class RateLimited(ClientError):
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.header_lines = b""
+        """Ready lines that tell the limits, in the client's format."""
+        self.limit = ""
+        """Name of the limit that is reached."""
 
 
 class HeadersTooLarge(ClientError):

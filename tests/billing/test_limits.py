@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sluicegate.billing.limits import WINDOW_S, KeyLimits, Refusal, SlidingWindow
+from sluicegate.billing.fair_queue import FairQueue
+from sluicegate.billing.limits import WINDOW_S, Grant, Kind, LimitBook, Return, SlidingWindow, Want
 
 
 def busiest_minute(taken: list[tuple[float, int]]) -> int:
@@ -80,7 +81,7 @@ def test_more_than_the_limit_fits_an_empty_window_alone() -> None:
 
 def test_a_limit_of_nothing_lets_nothing_in() -> None:
     assert SlidingWindow(0).wait_s(5.0, 1) >= 1
-    assert isinstance(KeyLimits(0, None, None).admit(5.0, 1), Refusal)
+    assert LimitBook().ask(1, [Want("key:a", "requests", 0, 1)], 5.0, 1).refused == 0
 
 
 def test_a_clock_that_stands_or_steps_back_loses_nothing() -> None:
@@ -127,46 +128,116 @@ Books.TestCase.settings = settings(max_examples=60, stateful_step_count=30, dead
 test_books = Books.TestCase
 
 
+def ask(
+    book: LimitBook, *needs: tuple[Kind, int, int], now: float = 10.0, worker: int = 1, workers: int = 2
+) -> Grant:
+    return book.ask(worker, [Want("key:a", kind, limit, need) for kind, limit, need in needs], now, workers)
+
+
 def test_requests_tokens_and_streams() -> None:
-    limits = KeyLimits(rpm=3, tpm=100, max_streams=2)
-    first = limits.admit(10.0, 40)
-    second = limits.admit(10.0, 40)
-    assert (first, second, limits.running) == (10, 10, 2)
-    at_once = limits.admit(10.0, 1)
-    assert isinstance(at_once, Refusal)
-    assert "at once" in at_once.message
-    limits.release(11.0, 10, 40, 10)
-    too_many = limits.admit(11.0, 60)
-    assert isinstance(too_many, Refusal)
-    assert "tokens a minute" in too_many.message
-    assert limits.admit(11.0, 50) == 11
-    limits.release(12.0, 11, 50, 50)
-    asked_often = limits.admit(12.0, 0)
-    assert isinstance(asked_often, Refusal)
-    assert "requests a minute" in asked_often.message
-    assert 1 <= asked_often.wait_s <= 61
+    book = LimitBook()
+    for _ in range(2):
+        assert ask(book, ("requests", 3, 1), ("tokens", 100, 40), ("streams", 2, 1)).refused == -1
+    at_once = ask(book, ("requests", 3, 1), ("tokens", 100, 1), ("streams", 2, 1))
+    assert (at_once.refused, at_once.wait_s) == (2, 1.0)
+    book.give_back(1, Return("key:a", "streams", 1), 11.0)
+    book.give_back(1, Return("key:a", "tokens", 30, 10), 11.0)
+    too_many = ask(book, ("requests", 3, 1), ("tokens", 100, 60), ("streams", 2, 1), now=11.0)
+    assert too_many.refused == 1
+    assert ask(book, ("requests", 3, 1), ("tokens", 100, 50), ("streams", 2, 1), now=11.0).refused == -1
+    asked_often = ask(book, ("requests", 3, 1), now=12.0)
+    assert asked_often.refused == 0
+    assert 58 <= asked_often.wait_s <= 60
+    assert 59 <= asked_often.reset_s <= 60
 
 
 def test_what_was_refused_is_not_booked() -> None:
-    limits = KeyLimits(rpm=2, tpm=10, max_streams=None)
+    book = LimitBook()
     for _ in range(5):
-        limits.admit(1.0, 8)
-    assert limits.running == 1
-    assert limits.admit(1.0, 2) == 1
+        ask(book, ("requests", 2, 1), ("tokens", 10, 8), ("streams", 9, 1))
+    assert [book.used("key:a", kind, 10.0) for kind in ("requests", "tokens", "streams")] == [1, 8, 1]
 
 
-def test_release_books_what_was_used_not_what_was_estimated() -> None:
-    limits = KeyLimits(rpm=None, tpm=100, max_streams=None)
-    admitted = limits.admit(1.0, 100)
-    assert admitted == 1
-    limits.release(5.0, 1, 100, 30)
-    assert limits.admit(5.0, 70) == 5
-    limits.release(200.0, 5, 70, 500)  # long after its minute: nothing to correct
-    assert limits.admit(200.0, 100) == 200
+def test_what_is_left_of_a_slice_goes_back_into_its_second() -> None:
+    book = LimitBook()
+    got = ask(book, ("requests", 1000, 1), now=10.9)
+    assert (got.second, got.slices[0].amount, got.slices[0].left) == (10, 1 + 5, 994)
+    again = book.ask(1, [Want("key:a", "requests", 1000, 1, 5, 10)], 12.0, 2)
+    assert (again.second, book.used("key:a", "requests", 12.0)) == (12, 1 + 6)
+    assert book.used("key:a", "requests", 71.5) == 6  # what was used in second 10 is out of the window
+    assert book.used("key:a", "requests", 73.0) == 0
 
 
-def test_no_limits_at_all() -> None:
-    limits = KeyLimits(None, None, None)
-    for _ in range(1000):
-        assert not isinstance(limits.admit(1.0, 10**9), Refusal)
-    assert limits.running == 1000
+def test_tokens_beyond_the_estimate_are_booked_too() -> None:
+    book = LimitBook()
+    ask(book, ("tokens", 100, 10))
+    book.give_back(1, Return("key:a", "tokens", -85, 10), 15.0)
+    assert ask(book, ("tokens", 100, 6), now=15.0).refused == 0
+    assert ask(book, ("tokens", 100, 5), now=15.0).refused == -1
+
+
+def test_a_dead_worker_frees_its_places_and_no_minute() -> None:
+    book = LimitBook()
+    ask(book, ("requests", 3, 1), ("streams", 1, 1), worker=1)
+    assert ask(book, ("requests", 3, 1), ("streams", 1, 1), worker=2).refused == 1
+    book.release_worker(1)
+    assert ask(book, ("requests", 3, 1), ("streams", 1, 1), worker=2).refused == -1
+    assert book.used("key:a", "requests", 10.0) == 2
+
+
+def test_what_nobody_uses_is_forgotten() -> None:
+    book = LimitBook()
+    ask(book, ("requests", 3, 1), ("streams", 1, 1), worker=1)
+    book.forget_idle(20.0)
+    assert len(book) == 2
+    book.release_worker(1)
+    book.forget_idle(80.0)
+    assert len(book) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 16])
+@pytest.mark.parametrize("limit", [1, 59, 600, 20_000])
+def test_slices_of_many_workers_never_pass_the_limit_nor_strand_two_percent(limit: int, workers: int) -> None:
+    """Workers ask as the clerk does: when what they have of this second is used up, giving back what is older."""
+    chance = random.Random(limit * workers)
+    book = LimitBook()
+    idle = dict.fromkeys(range(workers), (0, 0))
+    taken: list[tuple[float, int]] = []
+    now = 100.0
+    while now < 260.0:  # all the time somebody asks somewhere
+        now += 30 / limit * chance.random()
+        worker = chance.randrange(workers)
+        amount, second = idle[worker]
+        if not amount or second != int(now):
+            grant = book.ask(worker, [Want("key:a", "requests", limit, 1, amount, second)], now, workers)
+            amount, second = (grant.slices[0].amount, grant.second) if grant.refused < 0 else (0, 0)
+        if amount:
+            taken.append((now, 1))
+            amount -= 1
+        idle[worker] = (amount, second)
+    assert busiest_minute(taken) <= limit
+    served = len([at for at, _ in taken if at < 100.0 + 61 * 2])  # two turns of the ring
+    assert served >= 0.98 * limit * 2 - workers
+
+
+def test_keys_take_turns() -> None:
+    line: FairQueue[str] = FairQueue()
+    for number in range(3):
+        line.add("busy", f"busy {number}")
+    line.add("calm", "calm 0")
+    order = []
+    while (waiter := line.first()) is not None:
+        order.append(waiter)
+        assert line.remove(waiter.split()[0], waiter)
+    assert order == ["busy 0", "calm 0", "busy 1", "busy 2"]
+    assert not line.remove("calm", "calm 0")
+    assert len(line) == 0
+
+
+def test_who_leaves_the_line_costs_nobody_a_turn() -> None:
+    line: FairQueue[str] = FairQueue()
+    line.add("a", "a 0")
+    line.add("a", "a 1")
+    line.add("b", "b 0")
+    assert line.remove("a", "a 1")
+    assert line.first() == "a 0"

@@ -162,6 +162,11 @@ class Config:
             translation=sections.translation,
             catalogue=self._models.catalogue(self._credentials, partial(_environment_proxy, env)),
             key_secret=key_secret,
+            account_limits={
+                name: stated
+                for name, row in sections.accounts.items()
+                if (stated := models.limits(f"account:{name}", row)) is not None
+            },
         )
 
     def bootstrap(self) -> Bootstrap:

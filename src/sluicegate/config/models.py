@@ -18,6 +18,7 @@ from sluicegate.config.document import Path, Problem
 from sluicegate.config.prices import PriceFile, dated, price_of, split
 from sluicegate.config.schema import (
     Abilities,
+    Limited,
     ModelRow,
     ProviderRow,
     Route,
@@ -31,6 +32,7 @@ from sluicegate.routing.catalog import (
     Catalogue,
     DatedPrice,
     Deployment,
+    Limits,
     Model,
     Price,
     Provider,
@@ -150,6 +152,7 @@ class Models:
             capabilities={} if hidden is None else {"hidden_output": hidden},
             switches=switches(row.stream),
             clocks=clocks(server, row.stream) if row.stream.model_fields_set else None,
+            limits=limits(f"model:{model_id}", row),
         )
 
     def _deployment(self, row: ModelRow, route: Route) -> Deployment:
@@ -168,6 +171,7 @@ class Models:
             clocks=clocks(self.sections.stream, provider.stream, row.stream) if overridden else None,
             capabilities=resolve_capabilities(route.model, provider.speaks[0], said),
             said=said,
+            limits=limits(f"route:{route.provider}/{route.model}", route),
         )
 
     def _price(self, here: Path, model_id: str, row: ModelRow) -> Priced:
@@ -333,6 +337,13 @@ def unknown_catalogues(sections: Sections, price_file: PriceFile | None = None) 
             yield Problem(
                 ("providers", name, "catalogue"), f"there is no {wanted}; there are {', '.join(known)}"
             )
+
+
+def limits(name: str, section: Limited) -> Limits | None:
+    """Return the limits that a section states, to be counted under a name; None where it states none."""
+    if section.rpm is None and section.tpm is None and section.max_streams is None:
+        return None
+    return Limits(name=name, rpm=section.rpm, tpm=section.tpm, max_streams=section.max_streams)
 
 
 def abilities(section: Abilities) -> dict[str, Said]:

@@ -18,7 +18,6 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT_YET = (
-    NotBuilt("server.queue_for"),
     NotBuilt("server.cors_origins"),
     NotBuilt("store", works=("sqlite:",)),
     NotBuilt("counters", works=("memory",)),

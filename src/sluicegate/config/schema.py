@@ -801,8 +801,19 @@ def _empty_is_absent(value: Any) -> Any:
     return None if value == {} else value
 
 
-class Route(Section):
-    """One target of a model."""
+class Limited(Section):
+    """Limits over time; what is left out is not limited."""
+
+    rpm: Positive | None = None
+    """Requests a minute."""
+    tpm: Positive | None = None
+    """Tokens a minute, input and output."""
+    max_streams: Positive | None = None
+    """Requests at once."""
+
+
+class Route(Limited):
+    """One target of a model. Its limits are the provider's model's, whichever routes lead there."""
 
     provider: Name
     """Name of a provider."""
@@ -824,8 +835,9 @@ class ModelCapabilities(Abilities):
     out: known for families that do."""
 
 
-class ModelRow(Section):
-    """A public model id: what serves it and what it costs. An id may end in `*`."""
+class ModelRow(Limited):
+    """A public model id: what serves it and what it costs. An id may end in `*`. Its limits count the requests of all
+    keys."""
 
     empty_means_default: ClassVar[bool] = False
 
@@ -851,13 +863,13 @@ class ModelRow(Section):
     """Clocks and switches of its own."""
 
 
-class AccountRow(Section):
-    """Who pays: a mapping with a balance, or the word unlimited."""
+class AccountRow(Limited):
+    """Who pays: a mapping with a balance, or the word unlimited. Its limits count the requests of all its keys."""
 
     balance_usd: Usd = 0
     """Credit that is given once, USD."""
     unlimited: Flag = False
-    """Not prepaid: only the limits of its keys stop it."""
+    """Not prepaid: only limits stop it. As a mapping with limits: `{unlimited: true, rpm: 600}`."""
 
     empty_means_default: ClassVar[bool] = False
     words: ClassVar[dict[str, dict[str, Any]]] = {"unlimited": {"unlimited": True}}

@@ -113,6 +113,17 @@ class StreamClocks(msgspec.Struct, frozen=True, kw_only=True):
     continue_midstream: bool = False
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a key, an account, a model or a deployment may do; None: no limit."""
+
+    name: str
+    """Under which it is counted, over the whole gate."""
+    rpm: int | None = None
+    tpm: int | None = None
+    max_streams: int | None = None
+    """Requests a minute, tokens a minute, requests at once."""
+
+
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """How to speak TLS to a provider."""
 
@@ -181,6 +192,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """What it can take in the first of its provider's formats, the only one that requests are translated into."""
     said: tuple[tuple[str, Said], ...] = ()
     """What the configuration itself says of `capabilities`; the rest is known of the id's family."""
+    limits: Limits | None = None
+    """Shared by all deployments of one provider's model, and by all ids of a wildcard."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +221,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     switches: StreamSwitches = StreamSwitches()
     clocks: StreamClocks | None = None
     """The model's clocks over the server's, for what is bounded before a deployment is chosen."""
+    limits: Limits | None = None
+    """Of all that ask for it, together; the ids of a wildcard share them."""
 
     def price_at(self, at: float) -> Price | None:
         """Return the price of a request that is admitted at a moment, seconds since 1970."""

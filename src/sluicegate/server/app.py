@@ -114,6 +114,7 @@ class Gateway:
         """Go on with other settings; running requests keep those they began with."""
         self._bench.plan = Plan(settings)
         self._bench.deployments.apply(settings)
+        self._bench.limits.apply(settings.account_limits)
         self._bench.till.on_crash = settings.billing.on_crash
         self._inbound.settings = settings.server
         self._auth = Authenticator(self._link, settings.key_secret)
@@ -130,7 +131,7 @@ class Gateway:
             self._inbound.stop_accepting()
         self._inbound.close_idle()
         due_at = self._loop.time() + timeout_s
-        while self._bench.running and self._loop.time() < due_at:
+        while (self._bench.running or self._bench.queue.waiting) and self._loop.time() < due_at:
             await asyncio.sleep(0.05)
         for request in list(self._bench.running):
             request.stop(Overloaded("The gateway is restarting."))

@@ -16,6 +16,7 @@ import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
+from sluicegate.billing.limits import Grant, Return, Want
 from sluicegate.errors import DecodeError, StoreUnavailable
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold, RunningAsked, RunningTold
@@ -117,6 +118,13 @@ class ResponseAnswer(msgspec.Struct, tag="response", frozen=True):
     found: list[KeptResponse] = []
 
 
+class Sliced(msgspec.Struct, tag="sliced", frozen=True):
+    """The answer to SlicesAsked."""
+
+    question: int
+    grant: Grant
+
+
 class Recall(msgspec.Struct, tag="recall", frozen=True):
     """Give back what is idle of this account, answer with GivenBack, and keep nothing idle from now on."""
 
@@ -163,6 +171,7 @@ FromSupervisor = (
     | KeyAnswer
     | ResponseAnswer
     | Leased
+    | Sliced
     | Recall
     | Cautious
     | SupervisorBeat
@@ -211,6 +220,19 @@ class GivenBack(msgspec.Struct, tag="given_back", frozen=True):
     account_id: str
     amount_nano: int
     question: int = 0
+
+
+class SlicesAsked(msgspec.Struct, tag="slices_asked", frozen=True):
+    """Slices of limits are needed: all of them, or none."""
+
+    question: int
+    wants: list[Want]
+
+
+class SlicesBack(msgspec.Struct, tag="slices_back", frozen=True):
+    """Parts of slices that are not needed, and what was used beyond."""
+
+    back: list[Return]
 
 
 class ResponseAsked(msgspec.Struct, tag="response_asked", frozen=True):
@@ -272,6 +294,8 @@ FromWorker = (
     | KeyAsked
     | LeaseAsked
     | GivenBack
+    | SlicesAsked
+    | SlicesBack
     | JournalGrew
     | DeploymentHealth
     | ClaimAsked
@@ -427,6 +451,8 @@ class SupervisorLink:
         """Accounts whose streams hold their whole output limit; hardly ever any."""
         self.on_leased: Callable[[Leased], None] | None = None
         self.on_recall: Callable[[Recall], None] | None = None
+        self.on_sliced: Callable[[Sliced], None] | None = None
+        """Set by the worker's LimitClerk."""
         self.on_lease_lost: Callable[[], None] | None = None
         """The connection is gone: no lease comes any more."""
         self.on_running_asked: Callable[[str, str], UsageRow | None] | None = None
@@ -594,6 +620,9 @@ class SupervisorLink:
             case Leased():
                 if self.on_leased is not None:
                     self.on_leased(message)
+            case Sliced():
+                if self.on_sliced is not None:
+                    self.on_sliced(message)
             case Recall():
                 if self.on_recall is not None:
                     self.on_recall(message)

@@ -6,7 +6,7 @@ Source: wire formats page `errors.md`, retries by the SDKs; contract E5.
 import math
 from collections.abc import Sequence
 
-from sluicegate.errors import IdempotencyError, MethodNotAllowed, SluicegateError
+from sluicegate.errors import IdempotencyError, MethodNotAllowed, RateLimited, SluicegateError
 
 JSON = b"content-type: application/json\r\n"
 MIN_RETRY_AFTER_S = 1
@@ -72,6 +72,8 @@ def error_lines(error: SluicegateError, attempts: int) -> bytes:
         lines += b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (seconds, seconds * 1000)
     elif error.status in (402, 422) or (error.status >= 500 and attempts >= 2):
         lines += b"x-should-retry: false\r\n"
+    if isinstance(error, RateLimited):
+        lines += error.header_lines
     if isinstance(error, IdempotencyError):
         lines += b"x-sluicegate-first-request-id: %b\r\n" % error.first_request_id.encode()
     if isinstance(error, MethodNotAllowed):

@@ -3,7 +3,7 @@
 import msgspec
 
 from sluicegate.messages import TranslationPolicy
-from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
+from sluicegate.routing.catalog import Catalogue, Limits, StreamClocks, StreamSwitches
 from sluicegate.routing.health import HealthRules
 
 
@@ -100,6 +100,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     catalogue: Catalogue
     key_secret: bytes
     """Key of the keyed hash under which gateway keys are stored."""
+    account_limits: dict[str, Limits] = {}
+    """By the account's id, of those that have any."""
 
     def __repr__(self) -> str:
         return f"WorkerSettings(server={self.server!r}, …)"

@@ -47,6 +47,8 @@ from sluicegate.server.control import (
     ResponseKept,
     RunAsked,
     RunChanged,
+    SlicesAsked,
+    SlicesBack,
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
@@ -54,6 +56,7 @@ from sluicegate.server.generation_desk import GenerationDesk
 from sluicegate.server.generation_messages import GenerationAsked, RunningTold
 from sluicegate.server.health_board import HealthBoard
 from sluicegate.server.key_ring import KeyRing
+from sluicegate.server.limit_desk import LimitDesk
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
 from sluicegate.server.operations import Operations
 from sluicegate.server.response_keeper import ResponseKeeper
@@ -257,6 +260,7 @@ class Supervisor:
             store, self._drain.drain, self._slots.send, lambda: self._slots.live
         )
         self._health = HealthBoard()
+        self._limits = LimitDesk(self._slots.send, lambda: self._slots.live)
         self._operations = Operations(store, self._drain, self._bank, self._keys)
         self._operations.add("status", self._status)
         self._operations.add("metrics", self._metrics)
@@ -381,6 +385,8 @@ class Supervisor:
                 self._bank.asked(worker.number, message)
             case GivenBack():
                 self._bank.given_back(worker.number, message)
+            case SlicesAsked() | SlicesBack():
+                self._limits.heard(worker.number, message)
             case JournalGrew():
                 self._drain.wake()
             case ResponseAsked() | ResponseKept() | ResponseDropped():
@@ -404,6 +410,7 @@ class Supervisor:
     def died(self, worker: WorkerProcess) -> None:
         """See that the journal of a worker that ended is committed, and then its leases freed."""
         self._responses.forget_runs(worker.number)
+        self._limits.release_worker(worker.number)
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
             self._release(worker.number)

@@ -17,11 +17,11 @@ from sluicegate.routing.retry import Progress, final_error
 from sluicegate.server import telemetry
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.relay import Ending
-from sluicegate.server.serving.hedged import HedgedRequest
+from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.wire.conversation import conversation_key
 
 
-class TriedRequest(HedgedRequest):
+class TriedRequest(LimitedRequest):
     """A request that is tried until an attempt ends it."""
 
     __slots__ = ()
@@ -47,6 +47,8 @@ class TriedRequest(HedgedRequest):
                     self._leave(self._standing)
                 if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
                     break
+                if self._route_ticket is not None:
+                    self._leave_route(0)
                 progress = progress or Progress(tuple(target.provider for target in targets))
                 if self._hedged is not None:
                     progress, self._hedged = self._hedged.after(progress), None
@@ -122,6 +124,8 @@ class TriedRequest(HedgedRequest):
     async def _attempt(self, deployment: Deployment) -> Outcome:
         row = self._row
         try:
+            if deployment.limits is not None or self._served:
+                await self._admit_at(deployment)
             provider, format, target, clocks, body = self._prepare(deployment)
             if self._interpreter.wanted:
                 await self._plan.media.fill(self._interpreter.wanted)
@@ -129,6 +133,8 @@ class TriedRequest(HedgedRequest):
             connection = await self._connect(target, clocks)
         except (ClientError, UpstreamError) as refusal:
             return "failed", refusal
+        except StoreUnavailable as failure:
+            return "stopped", failure
         if connection is None:
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
         self._relay = relay = self._make_relay(format, provider, clocks)

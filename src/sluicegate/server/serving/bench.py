@@ -4,15 +4,15 @@ from typing import Protocol
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
-from sluicegate.billing.limits import KeyLimits
 from sluicegate.billing.meter import InputRatios
 from sluicegate.billing.profiles import Switches, decide
-from sluicegate.billing.spending_limits import limits_of
 from sluicegate.errors import SluicegateError
 from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
 from sluicegate.routing.retry import Rules
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.deployments import Deployments
+from sluicegate.server.limit_queue import LimitQueue
+from sluicegate.server.limiting import LimitClerk
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.tab import Tab, Till
@@ -98,22 +98,9 @@ class Bench:
         self.deployments.apply(settings)
         self.ratios = InputRatios()
         self.thoughts = ThoughtMemory()
-        self.limits: dict[str, tuple[KeyRecord, KeyLimits]] = {}
+        self.limits = LimitClerk(till.link, deadlines, settings.account_limits)
+        self.queue = LimitQueue(self.limits)
         self.running: set[Running] = set()
-
-    def limits_of(self, key: KeyRecord) -> KeyLimits:
-        """Return what a key may do; changed limits start a new count."""
-        known = self.limits.get(key.id)
-        if known is not None and known[0] is key:
-            return known[1]
-        spending = bool(limits_of(key))
-        if known is not None and _same_limits(known[0], key):
-            known[1].spending = spending
-            self.limits[key.id] = (key, known[1])
-            return known[1]
-        limits = KeyLimits(key.rpm, key.tpm, key.max_streams, spending=spending)
-        self.limits[key.id] = (key, limits)
-        return limits
 
     def running_row(self, key_id: str, request_id: str) -> UsageRow | None:
         """Return the row of a key's running request as it would be now; None where none of that id is served here."""
@@ -121,7 +108,3 @@ class Bench:
             if request.request_id == request_id and request.key_id == key_id:
                 return request.row_so_far()
         return None
-
-
-def _same_limits(one: KeyRecord, other: KeyRecord) -> bool:
-    return (one.rpm, one.tpm, one.max_streams) == (other.rpm, other.tpm, other.max_streams)

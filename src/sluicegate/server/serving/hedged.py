@@ -72,7 +72,7 @@ class HedgedRequest(AttemptingRequest):
         """Prepare the second attempt, at the next target; None where that may not be asked."""
         known, place = self._bench.deployments, self._tried
         deployment = self._targets[place]
-        if known.spent((deployment.provider,)):
+        if deployment.limits is not None or known.spent((deployment.provider,)):
             return None
         first = self._kept()
         self._enter(place)

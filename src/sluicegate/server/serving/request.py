@@ -8,10 +8,6 @@ before the settlement is; a request that was admitted is settled exactly once, h
 """
 
 from sluicegate.billing.ledger import UsageRow
-from sluicegate.billing.limits import KeyLimits, Refusal
-from sluicegate.errors import (
-    RateLimited,
-)
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
@@ -57,22 +53,22 @@ class ServedRequest(TriedRequest):
             asked = self._exchange.header(continuous.HEADER)
             if asked is not None:
                 continuous.ask_by_header(request, asked)
-        wanted = self._wanted_output()
-        limits = self._bench.limits_of(self._key)
-        now = self._loop.time()
-        self._estimate = request.input_estimate + wanted * request.choices
-        admitted = limits.admit(now, self._estimate)
-        if isinstance(admitted, Refusal):
-            raise RateLimited(admitted.message, admitted.wait_s)
+        known = self._bench.limits.known(self._key)
+        if known.limits or model.limits is not None:
+            limits = known.limits if model.limits is None else (*known.limits, model.limits)
+            self._ticket = await self._admit(limits, may_wait=True)
         used = 0
         try:
-            await self._reserve(model, limits)
+            await self._reserve(model, known.spending)
             self._bench.running.add(self)
             used = await self._run()
         finally:
             self._bench.running.discard(self)
             self._bench.deadlines.discard(self)
-            limits.release(self._loop.time(), admitted, self._estimate, used)
+            if self._ticket is not None:
+                self._ticket.release(used)
+            if self._route_ticket is not None:
+                self._leave_route(used)
 
     async def _turn_back(self) -> None:
         """Put in place of our ids what they stand for: what we keep ourselves, or the ids of the provider that does.
@@ -121,7 +117,7 @@ class ServedRequest(TriedRequest):
             interpreter.replace_body(body)
             self._request = interpreter.request
 
-    async def _reserve(self, model: Model, limits: KeyLimits) -> None:
+    async def _reserve(self, model: Model, spending: bool) -> None:
         request = self._request
         settings = self._plan.settings
         till = self._bench.till
@@ -152,7 +148,7 @@ class ServedRequest(TriedRequest):
             others = tuple(one.model.price_at(self._started_at) for one in self._served)
         tier = request.service_tier if others or (price is not None and price.service_tiers) else None
         units = self._interpreter.units
-        budget = till.credit.budget_of(self._key.id, self._started_at) if limits.spending else None
+        budget = till.credit.budget_of(self._key.id, self._started_at) if spending else None
         self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget)
         covered = await self._tab.reserve(
             request.input_estimate,

@@ -1,6 +1,6 @@
 """What is known of one request while it is served, and what every stage of it asks.
 
-The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `attempts`, `request`. Each
+The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `limited`, `attempts`, `request`. Each
 calls what stands below it and nothing above.
 """
 
@@ -25,6 +25,7 @@ from sluicegate.server.deployments import Standing
 from sluicegate.server.hedging import Hedged, Race
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.refusals import answer_headers
 from sluicegate.server.relay import Relay
@@ -44,7 +45,6 @@ _REQUEST_SLOTS = (
     "_codec",
     "_deployment",
     "_due_at",
-    "_estimate",
     "_exchange",
     "_extending",
     "_failures",
@@ -69,6 +69,7 @@ _REQUEST_SLOTS = (
     "_relay",
     "_request",
     "_reserved_output",
+    "_route_ticket",
     "_row",
     "_served",
     "_standing",
@@ -78,6 +79,7 @@ _REQUEST_SLOTS = (
     "_switches",
     "_tab",
     "_targets",
+    "_ticket",
     "_tried",
     "due_at",
     "request_id",
@@ -91,8 +93,6 @@ class RequestState:
 
     _model: Model
     """Which of its models serves it, or may."""
-    _estimate: int
-    """Tokens that it was admitted with, until it has used some."""
     _row: UsageRow
     _tab: Tab
     _meter: Meter
@@ -154,6 +154,10 @@ class RequestState:
         self._order: list[tuple[Served, Deployment]] = []
         self._targets: tuple[Deployment, ...] = ()
         self._tried = 1
+        self._ticket: Ticket | None = None
+        """What it was admitted to, where key, account or model have limits."""
+        self._route_ticket: Ticket | None = None
+        """The same of the deployment that is asked."""
         self._failures: list[UpstreamError] = []
         self._race: Race | None = None
         self._hedged: Hedged | None = None
@@ -236,7 +240,7 @@ class RequestState:
         if self._answer is not None:
             dropped = [*dropped, *(f"{what};of the answer" for what in self._interpreter.untold)]
         upstream_id = self._codec.upstream_id if self._codec is not None else row.upstream_id
-        return answer_headers(
+        lines = answer_headers(
             self.request_id,
             provider=row.provider if server.expose_provider else None,
             attempts=self._attempts if server.expose_provider else None,
@@ -244,6 +248,9 @@ class RequestState:
             upstream_id=upstream_id if server.expose_provider else None,
             dropped=dropped,
         )
+        if self._ticket is not None:
+            lines += self._ticket.header_lines(messages=self._interpreter.client_name == "messages")
+        return lines
 
     def head_lines(self) -> bytes:
         """Return the header lines of a streamed answer."""

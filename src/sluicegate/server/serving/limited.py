@@ -1,0 +1,49 @@
+"""A request's places under limits: of its key, account and model before anything is reserved, of a deployment before it
+is asked."""
+
+from sluicegate.errors import RateLimited
+from sluicegate.routing.catalog import Deployment, Limits
+from sluicegate.server.limiting import Ticket
+from sluicegate.server.serving.hedged import HedgedRequest
+
+
+class LimitedRequest(HedgedRequest):
+    """A request that may have to be let in."""
+
+    __slots__ = ()
+
+    async def _admit(self, limits: tuple[Limits, ...], *, may_wait: bool) -> Ticket:
+        """Take a place under limits. Raises RateLimited, StoreUnavailable."""
+        bench, messages = self._bench, self._interpreter.client_name == "messages"
+        estimate = self._request.input_estimate + self._wanted_output() * self._request.choices
+        patience_s = self._plan.settings.server.queue_for_s if may_wait else 0.0
+        if not patience_s:
+            return await bench.limits.admit(limits, estimate, messages=messages)
+        return await bench.queue.admit(
+            limits, estimate, self._key.id, self._exchange, patience_s, messages=messages
+        )
+
+    async def _admit_at(self, deployment: Deployment) -> None:
+        """Take a place under the limits of a deployment, and of a model that was not asked for first.
+
+        Only who has nowhere else to go waits for one. Raises RateLimited, StoreUnavailable.
+        """
+        limits = () if deployment.limits is None else (deployment.limits,)
+        model = self._model
+        if self._served and model is not self._served[0].model and model.limits is not None:
+            limits = (*limits, model.limits)
+        if not limits:
+            return
+        self._meter.restart()
+        last = self._place == len(self._targets) - 1
+        try:
+            self._route_ticket = await self._admit(limits, may_wait=last)
+        except RateLimited as refusal:
+            refusal.header_lines = b""  # what a provider allows us is not the client's to know
+            raise
+
+    def _leave_route(self, used: int) -> None:
+        """Free what an attempt had under the limits of its deployment."""
+        ticket, self._route_ticket = self._route_ticket, None
+        if ticket is not None:
+            ticket.release(used)
