@@ -421,8 +421,8 @@ providers:
             "keys[0].models[0]: there is no model n",
         ),
         (
-            "keys: [{name: a, key: aaaaaaaaaaaaaaaa, day_usd: 1}, {name: b, key: bbbbbbbbbbbbbbbb, day_usd: 1}]",
-            "keys[0].day_usd (and 1 more): accepted",
+            "providers: {a: {base_url: http://a.b, unary: [images]}, b: {base_url: http://a.b, unary: [images]}}",
+            "providers.a.unary (and 1 more): accepted, but not built yet",
         ),
         (
             "keys: [{name: a, key: aaaaaaaaaaaaaaaa, expires_at: 2020-01-01}]",
