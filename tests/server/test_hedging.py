@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -45,33 +46,41 @@ class World:
         return [(cost.attempt, cost.provider, cost.reason) for cost in self.gate.provider_costs()]
 
 
-@pytest.fixture
-async def world(start_inprocess: StartInProcess, make_simulator: MakeSimulator) -> World:
-    """It has measured that first tokens of the first provider take next to nothing."""
+MODEL = "sim-text,tokens=4"
+FIRST = {"provider": "first", "model": MODEL}
+SECOND = {"provider": "second", "model": MODEL, "priority": 1}
+
+
+async def make_world(
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator, models: dict[str, Any], **sections: Any
+) -> World:
+    """Return a world that has measured that first tokens of the first provider take next to nothing."""
     first, second = await make_simulator(), await make_simulator()
     providers = {
         name: {"base_url": one.base_url, "speaks": ["chat"], "auth": "none"}
         for name, one in (("first", first), ("second", second))
     }
-    model = "sim-text,tokens=4"
-    routes = [
-        {"provider": "first", "model": model},
-        {"provider": "second", "model": model, "priority": 1},
-    ]
     config = make_config(
         first,
         providers=providers,
-        models={"m": {"routes": routes, "price": PRICE, "hedge_percentile": 95}},
+        models=models,
         stream={"first_token_timeout": "3s", "idle_timeout": "3s"},
+        **sections,
     )
     world = World(await start_inprocess(config), first, second)
     for _ in range(MIN_MEASURED):
         assert (await world.ask()).status == 200
-    standing = world.gate.gateway._bench.deployments.get("first", model)
+    standing = world.gate.gateway._bench.deployments.get("first", MODEL)
     assert standing.first_tokens is not None
     assert len(standing.first_tokens) == MIN_MEASURED
     standing.first_tokens.extend([LATE_S] * MIN_MEASURED)  # a busy machine is not to be late
     return world
+
+
+@pytest.fixture
+async def world(start_inprocess: StartInProcess, make_simulator: MakeSimulator) -> World:
+    model = {"routes": [FIRST, SECOND], "price": PRICE, "hedge_percentile": 95}
+    return await make_world(start_inprocess, make_simulator, {"m": model})
 
 
 def whole(response: Response) -> None:
@@ -105,6 +114,26 @@ async def test_a_late_first_token_is_overtaken_and_its_connection_closed(
     usage = row.usage
     assert row.cost_nano_usd == (usage.input_tokens or 0) * 1_000 + (usage.output_tokens or 0) * 2_000
     assert world.costs() == [(1, "first", "hedged")]
+
+
+async def test_another_model_that_overtakes_costs_what_it_did_at_admission(
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator
+) -> None:
+    begins_at = datetime.now(UTC) + timedelta(seconds=0.3)
+    dated = {"from": begins_at.isoformat(), "input": 5, "output": 7}
+    models = {
+        "m": {"routes": [FIRST], "price": PRICE, "hedge_percentile": 95},
+        "n": {"routes": [SECOND], "price": {"input": 1, "output": 2, "changes": [dated]}},
+    }
+    keys = [{"name": "t", "key": KEY, "balance_usd": 5, "may_override": True}]
+    world = await make_world(start_inprocess, make_simulator, models, keys=keys)
+    await asyncio.sleep(begins_at.timestamp() - time.time())
+    world.first.push(Script(steps=(Stall(),)))
+    whole(await world.ask(models=["n"]))
+    row = (await world.gate.wait_for_rows(MIN_MEASURED + 1))[-1]
+    usage = row.usage
+    assert (row.model, row.attempts) == ("n", 2)
+    assert row.cost_nano_usd == (usage.input_tokens or 0) * 5_000 + (usage.output_tokens or 0) * 7_000
 
 
 async def test_the_first_may_still_win_and_then_the_second_is_closed(world: World) -> None:

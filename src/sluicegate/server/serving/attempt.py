@@ -13,16 +13,13 @@ from sluicegate.errors import (
     UpstreamTimeout,
 )
 from sluicegate.messages import Shape
-from sluicegate.routing.catalog import Deployment, Provider, StreamClocks
+from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Attempt, Progress, next_attempt
 from sluicegate.server import continuous, own_responses, telemetry
 from sluicegate.server.choosing import Served
 from sluicegate.server.deployments import Standing
-from sluicegate.server.kept_state import (
-    KEEPING,
-    closing,
-)
+from sluicegate.server.kept_state import KEEPING, closing
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.serving.running import RunningRequest
@@ -66,9 +63,13 @@ class AttemptingRequest(RunningRequest):
     def _serve_as(self, one: Served) -> None:
         """Go on with one of the models that the client named: what it is called and costs is that one's."""
         self._row.model = one.name
-        if one.model is not self._model:
-            self._model = one.model
-            self._tab.served_at(one.model.price_at(self._started_at))
+        self._go_on_at(one.model)
+
+    def _go_on_at(self, model: Model) -> None:
+        """Charge from now on what a model cost when the request was admitted."""
+        if model is not self._model:
+            self._model = model
+            self._tab.served_at(model.price_at(self._started_at))
 
     def _following(self, error: UpstreamError, progress: Progress) -> Attempt | None:
         """Return the attempt that follows a failed one, or None."""
@@ -169,10 +170,8 @@ class AttemptingRequest(RunningRequest):
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
         if not self._request.stream:
-            if getattr(self._request, "background", False):
-                drain_cap_s = (
-                    settings.billing.drain_cap_s
-                )  # its id must be learned, or nobody could settle it
+            if getattr(self._request, "background", False):  # its id must be learned, or nobody could settle it
+                drain_cap_s = settings.billing.drain_cap_s
             return PlainRelay(
                 self._exchange,
                 self,

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 
 from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
-from sluicegate.errors import (
-    ClientError,
-    UpstreamError,
-)
+from sluicegate.errors import ClientError, UpstreamError
 from sluicegate.messages import Usage
 from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server import telemetry
@@ -139,9 +136,7 @@ class HedgedRequest(AttemptingRequest):
         )
 
     def _restore(self, kept: _Kept) -> None:
-        if kept.model is not self._model:
-            self._model = kept.model
-            self._tab.served_at(kept.model.price)
+        self._go_on_at(kept.model)
         self._number, self._place = kept.number, kept.place
         self._deployment, self._standing, self._switches = kept.deployment, kept.standing, kept.switches
         self._meter, self._codec, self._relay = kept.meter, kept.codec, kept.relay
