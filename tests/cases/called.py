@@ -2,9 +2,7 @@
 B106, B117, B119, B120, B121, B122, B123, B127."""
 
 from tests.cases.case import Case
-from tests.cases.frames import (
-    CALLED as END_CALLED,
-)
+from tests.cases.frames import CALLED as END_CALLED
 from tests.cases.frames import (
     CREATED,
     DONE,

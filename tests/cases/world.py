@@ -12,16 +12,7 @@ from sluicegate.simulator.script import AnyStep
 from tests.conftest import KEY, PRICE, make_config
 from tests.fakes import Response, ask
 from tests.grid.scenes import CLOCK, FORMATS, LEVEL, Prompt
-from tests.grid.speaking import (
-    Heard,
-    Told,
-    heard_plain,
-    heard_stream,
-    path_of,
-    said,
-    told_error,
-    told_inside,
-)
+from tests.grid.speaking import Heard, Told, heard_plain, heard_stream, path_of, said, told_error, told_inside
 from tests.inprocess import InProcessGate
 
 Cut = Literal["whole", "bytes", "random"]

@@ -14,14 +14,7 @@ import pytest
 
 from sluicegate.errors import BadRequest
 from sluicegate.server.settings import TlsServer
-from tests.server.supervisor_world import (
-    RUN,
-    alive,
-    configured_key,
-    eventually,
-    running,
-    settings,
-)
+from tests.server.supervisor_world import RUN, alive, configured_key, eventually, running, settings
 
 SPEND = "/spend?account=acme&reserve={reserve}&charge={charge}&hold_ms={hold_ms}"
 

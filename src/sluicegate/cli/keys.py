@@ -7,12 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sluicegate.cli.options import AsJson, ConfigFile
-from sluicegate.cli.store_access import (
-    key_secret,
-    load_config,
-    perform,
-    print_json,
-)
+from sluicegate.cli.store_access import key_secret, load_config, perform, print_json
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.config.values import parse_instant
 from sluicegate.errors import BadRequest

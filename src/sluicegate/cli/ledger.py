@@ -14,24 +14,11 @@ from sluicegate.cli.ledger_export import ExportFormat, export_csv, export_jsonl,
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.reconciliation import compare, read_invoice, show_difference, table_of_differences
 from sluicegate.cli.statements import print_statement
-from sluicegate.cli.store_access import (
-    key_secret,
-    load_config,
-    perform,
-    print_json,
-    read,
-)
+from sluicegate.cli.store_access import key_secret, load_config, perform, print_json, read
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd, parse_usd
-from sluicegate.store.shapes import (
-    month_of,
-    read_anchor,
-    show_anchor,
-    show_report,
-    show_statement,
-    show_time,
-)
+from sluicegate.store.shapes import month_of, read_anchor, show_anchor, show_report, show_statement, show_time
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

@@ -9,11 +9,7 @@ from rich.table import Table
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.cli.options import AsJson, ConfigFile
-from sluicegate.cli.store_access import (
-    load_config,
-    print_json,
-    read,
-)
+from sluicegate.cli.store_access import load_config, print_json, read
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.config.values import parse_duration, parse_instant
 from sluicegate.errors import BadRequest

@@ -31,13 +31,7 @@ from sluicegate.errors import (
     TooLarge,
 )
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.http_head import (
-    END_OF_HEAD,
-    MAX_HEAD_BYTES,
-    ChunkedBody,
-    RequestHead,
-    check_beginning,
-)
+from sluicegate.server.http_head import END_OF_HEAD, MAX_HEAD_BYTES, ChunkedBody, RequestHead, check_beginning
 from sluicegate.server.settings import ServerSettings
 
 MAX_REQUESTS = 1_000

@@ -12,13 +12,7 @@ import msgspec
 from sqlalchemy import Row, bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.billing.ledger import (
-    CUSTOMER,
-    FUNDING,
-    Entry,
-    EntryKind,
-    customer,
-)
+from sluicegate.billing.ledger import CUSTOMER, FUNDING, Entry, EntryKind, customer
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO, format_usd
 from sluicegate.store import Account, Conflict

@@ -15,13 +15,7 @@ from sluicegate.wire.gemini_foreign_state import without_foreign_state
 from sluicegate.wire.gemini_request_decoder import MAX_CHOICES
 from sluicegate.wire.json_edit import Edit, Member
 from sluicegate.wire.kept_ids import may_name_ids
-from sluicegate.wire.request_edges import (
-    MEDIA_TOKENS,
-    estimate_input,
-    other_models,
-    read_members,
-    tier_named,
-)
+from sluicegate.wire.request_edges import MEDIA_TOKENS, estimate_input, other_models, read_members, tier_named
 
 _CONFIG = "generationConfig"
 _LIMIT = "maxOutputTokens"

@@ -8,13 +8,7 @@ cannot be told is dropped, named or refused as the translation matrix says. The 
 from typing import Any
 
 from sluicegate.errors import BadRequest
-from sluicegate.messages import (
-    ReasoningControl,
-    Request,
-    ResponseFormat,
-    Tool,
-    ToolChoice,
-)
+from sluicegate.messages import ReasoningControl, Request, ResponseFormat, Tool, ToolChoice
 from sluicegate.wire.gemini_content_decoder import ContentReader
 from sluicegate.wire.gemini_fields import Fields
 from sluicegate.wire.gemini_schema import from_either_dialect, to_json_schema

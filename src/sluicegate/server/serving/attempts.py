@@ -4,13 +4,7 @@ import asyncio
 import contextlib
 import time
 
-from sluicegate.errors import (
-    ClientError,
-    InternalError,
-    SluicegateError,
-    StoreUnavailable,
-    UpstreamError,
-)
+from sluicegate.errors import ClientError, InternalError, SluicegateError, StoreUnavailable, UpstreamError
 from sluicegate.routing.catalog import Deployment
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Progress, final_error

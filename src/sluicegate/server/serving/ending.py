@@ -22,9 +22,7 @@ from sluicegate.server import telemetry
 from sluicegate.server.background import Run, RunEnd, judge, run_name
 from sluicegate.server.control import RunChanged
 from sluicegate.server.interpreter import Interpreter
-from sluicegate.server.kept_state import (
-    queued,
-)
+from sluicegate.server.kept_state import queued
 from sluicegate.server.refusals import JSON, error_lines
 from sluicegate.server.relay import Ending
 from sluicegate.server.serving.state import RequestState
@@ -197,9 +195,7 @@ class EndingRequest(RequestState):
             codec = self._codec
             if codec is None:
                 exchange.abort()
-            elif (
-                self._interpreter.passes_bytes
-            ):  # there is no place for an error: the answer must not look complete
+            elif self._interpreter.passes_bytes:  # no place for an error: the answer must not look complete
                 exchange.cut()
             else:  # content of the last read may still be here; a finish, or what an attempt never sent, is not told
                 unsent = b"".join(codec.out) if codec.ended and not codec.finishing else b""

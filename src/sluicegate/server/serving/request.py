@@ -13,13 +13,7 @@ from sluicegate.server import continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
-from sluicegate.server.kept_state import (
-    able,
-    formats_of,
-    refuse_loose_run,
-    turn_back,
-    unknown,
-)
+from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
 from sluicegate.server.serving.attempts import TriedRequest
 from sluicegate.server.tab import Tab
 from sluicegate.wire.openai_responses_request import ResponsesRequest

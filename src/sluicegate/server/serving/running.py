@@ -4,11 +4,7 @@ import contextlib
 import time
 
 from sluicegate.billing.meter import Meter
-from sluicegate.errors import (
-    InsufficientBalance,
-    SluicegateError,
-    StoreUnavailable,
-)
+from sluicegate.errors import InsufficientBalance, SluicegateError, StoreUnavailable
 from sluicegate.messages import Usage
 from sluicegate.server.serving.ending import EndingRequest
 

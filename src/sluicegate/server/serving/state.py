@@ -14,10 +14,7 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
-from sluicegate.errors import (
-    SluicegateError,
-    UpstreamError,
-)
+from sluicegate.errors import SluicegateError, UpstreamError
 from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server.background import Run
 from sluicegate.server.choosing import Served
