@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sluicegate.messages import Format
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import may_name_ids, places, sealed
+from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.sealed_id import IdSeal, Kept
 
 SEAL = IdSeal(b"secret", ["one", "two"])
@@ -89,3 +90,15 @@ def test_sealing_an_answer_changes_nothing_else() -> None:
     ours = SEAL.close("a", "one", "msg_1")
     once = b'{"item_id":"%b"}' % ours.encode()
     assert sealed(once, "responses", lambda id: "twice") == once
+
+
+def test_a_sound_of_an_earlier_answer_is_named_by_an_object_of_a_message() -> None:
+    body = (
+        b'{"model":"m","audio":{"voice":{"id":"no"}},'
+        b'"messages":[{"role":"assistant","audio":{"id":"1"}},{"role":"user","content":"a","audio":"no"}]}'
+    )
+    assert [(place.path, place.id) for place in places(body, "chat")] == [("messages[0].audio.id", "1")]
+    assert ChatRequest(body).names_kept_state
+    assert not ChatRequest(
+        body.replace(b',"audio":{"id":"1"}', b"").replace(b',"audio":"no"', b"")
+    ).names_kept_state

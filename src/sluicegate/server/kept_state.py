@@ -20,9 +20,11 @@ from sluicegate.wire.kept_ids import Place, is_reference, places, sealed
 from sluicegate.wire.sealed_id import IdSeal, is_sealed
 from sluicegate.wire.translation import AdmittedRequest, Asked
 
+_SOUND = ".audio.id"
+"""Of an answer that a chat provider has spoken."""
 _FILES = re.compile(r"\bfile_ids?\b|\bfileUri\b")
 KEEPING = frozenset({"responses", "messages"})
-"""Formats whose answers tell ids of what the provider keeps."""
+"""Formats whose answers tell ids of what the provider keeps; those of chat do where a sound was asked for."""
 
 
 def unknown(path: str, id: str) -> StateUnknown:
@@ -48,6 +50,8 @@ def turn_back(
     edits: list[Edit] = []
     keeper: str | None = None
     for place in places(body, format):
+        if format == "chat" and place.path.endswith(_SOUND) and "chat" not in speaks:
+            continue  # nobody could be told, whoever's it is: translation says what it does without
         refers = not place.item or is_reference(body, place)
         kept = seal.open(account_id, place.id)
         if kept is None:
@@ -154,6 +158,10 @@ def closing(
     Args:
         format: of client and provider.
     """
-    if format == "messages" or (format == "responses" and getattr(request, "store", False)):
+    if (
+        format == "messages"
+        or (format == "responses" and getattr(request, "store", False))
+        or (format == "chat" and getattr(request, "asks_sound", False))
+    ):
         return partial(seal.close, account_id, provider, model=request.model)
     return None

@@ -1,4 +1,4 @@
-"""Where a request or an answer names what a provider keeps: files, containers, caches, conversations, earlier answers.
+"""Where a body names what a provider keeps: files, containers, caches, conversations, sounds, earlier answers.
 
 Read from the bytes by structure, so that what looks like such a field inside a tool's arguments or a schema is left
 alone, and an escaped spelling of a key is seen. Whose an id is, `sealed_id` knows. Source: wire formats pages, fields
@@ -18,7 +18,7 @@ from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.sealed_id import MARK, is_sealed
 
 _KEYS: Mapping[Format, frozenset[str]] = {
-    "chat": frozenset({"file_id"}),
+    "chat": frozenset({"file_id", "audio"}),
     "completions": frozenset(),
     "responses": frozenset(
         {
@@ -65,7 +65,7 @@ _HINTS: Mapping[Format, tuple[bytes, ...]] = {
     "messages": (b'"file_id"', b'"skill_id"'),
     "gemini": (b"file_search_store", b"fileSearchStore"),
 }
-"""What a body holds that may name an id deep inside."""
+"""What a body holds that may name an id deep inside; of chat's sounds `ChatRequest` knows by itself."""
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 _SERVICE_FILE = re.compile(rf"(?:https?://[^/]*\bgoogleapis\.com/.*)?files/[^/]++\Z|.*/files/{MARK}")
 """Of a Gemini file that the service keeps; any other address is nobody's."""
@@ -142,6 +142,8 @@ def _under(data: bytes, key: str, path: str, start: int, end: int) -> Iterator[P
 
 
 def _is_kept(key: str, id: str) -> bool:
+    if key == "audio":  # a sound that is kept is named by an object
+        return False
     if key == "fileUri":
         return _SERVICE_FILE.match(id) is not None
     return key != "skill_id" or id.startswith(_OWN_SKILL)

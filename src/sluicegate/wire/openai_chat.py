@@ -40,7 +40,7 @@ _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
 
 
-class _ChoiceState:
+class ChoiceState:
     """What one choice has come to."""
 
     __slots__ = ("calls", "finish_left", "held", "held_content", "index", "reason", "role_left")
@@ -127,8 +127,8 @@ class ChatStream:
 
         self._wanted: dict[str, bytes] = {}
         """The members that are the same on every chunk."""
-        self._states: dict[int, _ChoiceState] = {}
-        self._held: dict[int, _ChoiceState] = {}
+        self._states: dict[int, ChoiceState] = {}
+        self._held: dict[int, ChoiceState] = {}
         self._usage_raw: bytes | None = None
         self._usage_event: bytes | None = None
         self._halves = HalfCharacters()
@@ -293,8 +293,8 @@ class ChatStream:
             self._take_without_choices(payload, chunk)
             return
         content = False
-        finished: list[_ChoiceState] = []
-        states: list[_ChoiceState] = []
+        finished: list[ChoiceState] = []
+        states: list[ChoiceState] = []
         pieces: list[list[Piece] | None] = []
         for place, choice in enumerate(chunk.choices):
             if choice.finish_reason == "error":
@@ -347,7 +347,7 @@ class ChatStream:
         self.out.append(frame(edited))
 
     def _take_finish(
-        self, edited: bytes, choices: Sequence[Choice], states: list[_ChoiceState], content: bool
+        self, edited: bytes, choices: Sequence[Choice], states: list[ChoiceState], content: bool
     ) -> None:
         reasons = [
             self._right_reason(state, choice.finish_reason)
@@ -370,14 +370,14 @@ class ChatStream:
         self.out.append(frame(_with_reasons(edited, reasons)))
         self.finishing = self._all_finished() and not self._held
 
-    def _right_reason(self, state: _ChoiceState, reason: object) -> str | None:
+    def _right_reason(self, state: ChoiceState, reason: object) -> str | None:
         if not isinstance(reason, str) or not reason:
             return None
         right = right_reason(reason, called=bool(state.calls))
         self._put_right |= right != reason
         return right
 
-    def _state_of(self, choice: Choice) -> _ChoiceState:
+    def _state_of(self, choice: Choice) -> ChoiceState:
         """Return the state of a choice; choices of a client that asked for one are all that one.
 
         Raises:
@@ -402,13 +402,13 @@ class ChatStream:
                     self._put_right = True
         return self._begin(index)
 
-    def _begin(self, index: int) -> _ChoiceState:
+    def _begin(self, index: int) -> ChoiceState:
         prefix = f"call_{self._identity.fallback_id[-24:]}_{index}"
-        state = self._states[index] = _ChoiceState(index, ToolCalls(prefix, repair=self._repair))
+        state = self._states[index] = ChoiceState(index, ToolCalls(prefix, repair=self._repair))
         return state
 
     def _take_delta(
-        self, state: _ChoiceState, delta: Delta | None, payload: bytes, place: int
+        self, state: ChoiceState, delta: Delta | None, payload: bytes, place: int
     ) -> tuple[bool, list[Piece] | None]:
         """Count what a delta brings; return whether it is content, and tool-call fragments that must be rewritten."""
         if delta is None:
@@ -438,7 +438,7 @@ class ChatStream:
             content = has_unknown_content(payload, place)
         return content, pieces
 
-    def _learn(self, payload: bytes, edited: bytes, delta: Delta | None, state: _ChoiceState) -> None:
+    def _learn(self, payload: bytes, edited: bytes, delta: Delta | None, state: ChoiceState) -> None:
         """Remember an event that is one piece of text or arguments, so that the next of its kind needs no decoding."""
         if delta is None or self._learned >= _RELEARN:
             return
@@ -464,7 +464,7 @@ class ChatStream:
 
     # ---- the finish -----------------------------------------------------------------------------------------------
 
-    def _hold(self, state: _ChoiceState, payload: bytes, reason: str, content: bool = False) -> None:
+    def _hold(self, state: ChoiceState, payload: bytes, reason: str, content: bool = False) -> None:
         """Hold a finish back until it is certain; an earlier one of the same choice was none."""
         if state.calls.nameless:
             raise DecodeError("chat", None, "a tool call has no name")
@@ -476,7 +476,7 @@ class ChatStream:
         self._held[state.index] = state
         self._usual = None
 
-    def _cancel(self, state: _ChoiceState) -> None:
+    def _cancel(self, state: ChoiceState) -> None:
         """Content follows a finish, so it was none: deliver what its event carried."""
         held, state.held = state.held, None
         del self._held[state.index]
@@ -485,19 +485,19 @@ class ChatStream:
         if state.held_content and held is not None:
             self.out.append(frame(_with_reasons(held, [None])))
 
-    def _let_go(self, state: _ChoiceState) -> None:
+    def _let_go(self, state: ChoiceState) -> None:
         """Put out a finish that nothing can cancel any more."""
         self.out += self._finish_of(state)
         if self._all_finished() and not self._held:
             self.finishing = True
 
-    def _finish_of(self, state: _ChoiceState) -> list[bytes]:
+    def _finish_of(self, state: ChoiceState) -> list[bytes]:
         held, state.held = state.held, None
         del self._held[state.index]
         state.finish_left = True
         return [*self._owed(state), frame(held or b"")]
 
-    def _owed(self, state: _ChoiceState) -> list[bytes]:
+    def _owed(self, state: ChoiceState) -> list[bytes]:
         """Return what a choice's tool calls lack at its end."""
         pieces = state.calls.close()
         if not pieces:
@@ -557,7 +557,7 @@ class ChatStream:
         self,
         payload: bytes,
         chunk: Chunk,
-        states: Sequence[_ChoiceState],
+        states: Sequence[ChoiceState],
         pieces: Sequence[list[Piece] | None],
     ) -> bytes:
         """Put right what every chunk must say, at its offsets; the rest of the bytes stay as they are."""
@@ -619,7 +619,7 @@ class ChatStream:
             edits.append(Edit(at, at + len(_NULL_USAGE), b""))
         return edits
 
-    def _needs_edit(self, choice: Choice, state: _ChoiceState) -> bool:
+    def _needs_edit(self, choice: Choice, state: ChoiceState) -> bool:
         delta = choice.delta
         reason = choice.finish_reason
         return (
@@ -632,7 +632,7 @@ class ChatStream:
         )
 
     def _edit_choice(
-        self, payload: bytes, start: int, choice: Choice, state: _ChoiceState, pieces: list[Piece] | None
+        self, payload: bytes, start: int, choice: Choice, state: ChoiceState, pieces: list[Piece] | None
     ) -> list[Edit]:
         members = json_edit.inner_members(payload, start)
         wanted = {"index": b"%d" % state.index}

@@ -1,5 +1,7 @@
 """Chat Completions: everything that its codec offers. Source: wire formats page `chat-completions.md`."""
 
+from functools import partial
+
 from sluicegate.errors import SluicegateError
 from sluicegate.wire import openai_errors
 from sluicegate.wire.continuous_usage import every_event
@@ -10,6 +12,7 @@ from sluicegate.wire.openai_chat_answer_encoder import ChatStreamEncoder, encode
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.openai_chat_request_decoder import decode_request
 from sluicegate.wire.openai_chat_request_encoder import encode_request, tool_names
+from sluicegate.wire.openai_chat_sound import SoundingChatAnswer, SoundingChatStream
 from sluicegate.wire.openai_usage import write_usage
 from sluicegate.wire.translation import Asked, Codec, PassOptions, UsageMark
 
@@ -29,7 +32,8 @@ def read_request(body: bytes, path_model: str | None = None, path_streams: bool 
 
 def pass_stream(asked: Asked, options: PassOptions) -> ChatStream:
     """Return the codec of a stream from a chat provider to a chat client."""
-    return ChatStream(
+    make = ChatStream if asked.close_id is None else partial(SoundingChatStream, asked.close_id)
+    return make(
         _identity(asked),
         count_text=options.count_text,
         keep_null_usage=options.usage_shown,
@@ -41,6 +45,8 @@ def pass_stream(asked: Asked, options: PassOptions) -> ChatStream:
 
 def pass_answer(asked: Asked, body: bytes) -> ChatAnswer:
     """Read a chat provider's plain answer for a chat client. Raises DecodeError."""
+    if asked.close_id is not None:
+        return SoundingChatAnswer(asked.close_id, _identity(asked), body)
     return ChatAnswer(_identity(asked), body)
 
 

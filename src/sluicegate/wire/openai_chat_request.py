@@ -28,6 +28,7 @@ __all__ = ["MEDIA_TOKENS", "READ_KEYS", "ChatRequest", "estimate_input", "read_m
 
 class _Message(msgspec.Struct, gc=False):
     role: str
+    audio: Any = None
 
 
 class _Edges(msgspec.Struct, gc=False):
@@ -46,7 +47,7 @@ _decode_edges = msgspec.json.Decoder(_Edges).decode
 class ChatRequest(OpenAIRequest):
     """One request as the client sent it. See `PassedRequest`."""
 
-    __slots__ = ()
+    __slots__ = ("_names_sound",)
 
     def __init__(self, body: bytes) -> None:
         """Read a body.
@@ -64,6 +65,10 @@ class ChatRequest(OpenAIRequest):
         self.stream = flag("stream", edges.stream)
         if edges.messages is None or not edges.messages:
             self._refuse_messages()
+        self._names_sound = False
+        for message in edges.messages:
+            if message.audio is not None:
+                self._names_sound = True
         self.choices = number("n", edges.n, 1, MAX_CHOICES) or 1
         self.max_output_key = "max_completion_tokens"
         self.max_output_tokens = number("max_completion_tokens", edges.max_completion_tokens, 1)
@@ -82,6 +87,11 @@ class ChatRequest(OpenAIRequest):
             if b'"user"' in raw[start:end]:
                 break
         return blake2b(raw[:end], digest_size=16).digest()
+
+    @property
+    def names_kept_state(self) -> bool:
+        """Whether it may name what a provider keeps: a file, or what it has spoken."""
+        return self._names_sound or super().names_kept_state
 
     @property
     def names_other_models(self) -> str | None:

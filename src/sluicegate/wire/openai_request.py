@@ -74,6 +74,11 @@ class OpenAIRequest:
         return may_name_ids(self.body, "chat")
 
     @property
+    def asks_sound(self) -> bool:
+        """Whether it wants an answer to be spoken, which the provider keeps for the turns that follow."""
+        return "audio" in self._members
+
+    @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one."""
         return other_models(self._members, self.value, _OTHER_MODELS)

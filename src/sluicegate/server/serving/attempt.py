@@ -96,7 +96,7 @@ class AttemptingRequest(RunningRequest):
         row.upstream_id = None
         self._meter.restart()
         interpreter.asked = asked = self._asked()
-        if interpreter.client_name in KEEPING:
+        if interpreter.client_name in KEEPING or getattr(self._request, "asks_sound", False):
             self._prepare_keeping(asked, format, provider)
         return provider, format, target, clocks, self._body_for(format, provider, deployment)
 

@@ -1,0 +1,62 @@
+"""Chat answers that are spoken: the provider keeps each sound under an id, which leaves as the gate's own.
+
+A client sends it back as `audio: {id}` of an assistant message. All else is as in any chat answer; only requests that
+ask for sound come here. Source: wire formats page `chat-completions.md`; design page, "Tenants".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sluicegate.wire import Bill
+from sluicegate.wire.kept_ids import sealed
+from sluicegate.wire.openai_chat import ChatStream, ChoiceState
+from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
+from sluicegate.wire.openai_chat_chunk import Chunk
+from sluicegate.wire.openai_tool_calls import Piece
+
+_SOUND = b'"audio"'
+
+
+class SoundingChatStream(ChatStream):
+    """A streamed answer whose events may name a sound."""
+
+    __slots__ = ("_close",)
+
+    def __init__(self, close: Callable[[str], str], identity: Identity, **options: Any) -> None:
+        """Start an answer.
+
+        Args:
+            close: turns a provider's id into ours.
+            identity, options: as of any chat stream.
+        """
+        super().__init__(identity, **options)
+        self._close = close
+
+    def _edit(
+        self,
+        payload: bytes,
+        chunk: Chunk,
+        states: Sequence[ChoiceState],
+        pieces: Sequence[list[Piece] | None],
+    ) -> bytes:
+        edited = super()._edit(payload, chunk, states, pieces)
+        return sealed(edited, "chat", self._close) if _SOUND in edited else edited
+
+
+class SoundingChatAnswer(ChatAnswer):
+    """A plain answer that may hold a sound."""
+
+    def __init__(self, close: Callable[[str], str], identity: Identity, body: bytes) -> None:
+        """Read the provider's body.
+
+        Args:
+            close: turns a provider's id into ours.
+        Raises:
+            DecodeError: not a chat completion.
+        """
+        super().__init__(identity, body)
+        self._close = close
+
+    def encode(self, bill: Bill) -> bytes:
+        """Return the body as the client gets it."""
+        return sealed(super().encode(bill), "chat", self._close)
