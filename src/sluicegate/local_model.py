@@ -44,8 +44,14 @@ def find_model_file() -> Path | None:
 class LocalModel(Child):
     """The child process; its model may still be loading."""
 
-    def __init__(self, log_path: Path) -> None:
-        super().__init__("the local model", [sys.executable, "-m", "sluicegate.local_model"], log_path)
+    def __init__(self, log_path: Path, *, embeddings: bool = False) -> None:
+        """Start it.
+
+        Args:
+            embeddings: it answers `/v1/embeddings` too; text comes slower then.
+        """
+        command = [sys.executable, "-m", "sluicegate.local_model"]
+        super().__init__("the local model", [*command, "--embeddings"] if embeddings else command, log_path)
 
     def wait_ready(self) -> str:
         """Wait until the model is loaded, and return its base address, without a path."""
@@ -58,8 +64,12 @@ class LocalModel(Child):
         return None
 
 
-def serve(port: int) -> None:
-    """Load the model, print one line with the address, and serve until the process is ended."""
+def serve(port: int, *, embeddings: bool) -> None:
+    """Load the model, print one line with the address, and serve until the process is ended.
+
+    Args:
+        embeddings: serve them too: the mean of a text's last hidden states.
+    """
     import xllamacpp
 
     file = find_model_file()
@@ -74,6 +84,9 @@ def serve(port: int) -> None:
     parameters.kv_unified = True
     for threads in (parameters.cpuparams, parameters.cpuparams_batch):
         threads.n_threads = _threads()
+    if embeddings:
+        parameters.embedding = True
+        parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     parameters.ui = False
     server = xllamacpp.Server(parameters)
     print(f"{_READY}{server.listening_address}", flush=True)
@@ -89,4 +102,6 @@ def _threads() -> int:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description="Serve the bundled local model on loopback.")
     arguments.add_argument("--port", type=int, default=0, help="0: any free one")
-    serve(arguments.parse_args().port)
+    arguments.add_argument("--embeddings", action="store_true", help="serve embeddings too")
+    options = arguments.parse_args()
+    serve(options.port, embeddings=options.embeddings)

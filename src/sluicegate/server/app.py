@@ -11,6 +11,7 @@ from typing import Any
 from sluicegate.billing import tokens
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import (
+    BadRequest,
     ClientError,
     InternalError,
     MethodNotAllowed,
@@ -234,6 +235,10 @@ class Gateway:
             policy = key.translation or self._bench.plan.settings.translation
             upload = exchange.body_sink
             if isinstance(upload, Upload):
+                if exchange.idempotency_key is not None:  # a form passes, so a repeat of it cannot be told
+                    raise BadRequest(
+                        "'Idempotency-Key' is not supported with forms.", param="Idempotency-Key"
+                    )
                 asked = await read_form(route, upload, exchange.content_length or exchange.body_bytes)
             else:
                 upload, asked = None, read_request(route, exchange.body)
