@@ -407,7 +407,7 @@ providers:
         ("server: {cors_origins: [http://a.b]}", "server.cors_origins: accepted, but not built yet"),
         ("store: postgresql://u:secretpass@h/db", "store: accepted, but not built yet"),
         ("counters: redis://:secretpass@h", "counters: accepted, but not built yet"),
-        ("stream: {min_tokens_per_s: 2}", "stream.min_tokens_per_s: accepted, but not built yet"),
+        ("stream: {continue_midstream: on}", "stream.continue_midstream: accepted, but not built yet"),
         (
             one_model(provider=", tls: {verify: false}"),
             "providers.p.tls.verify: its certificate is not checked",

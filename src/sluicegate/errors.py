@@ -232,7 +232,9 @@ class UpstreamTimeout(UpstreamError):
     kind = "timeout"
 
     def __init__(
-        self, message: str, phase: Literal["pool", "connect", "first_token", "idle", "response", "total"]
+        self,
+        message: str,
+        phase: Literal["pool", "connect", "first_token", "idle", "rate", "response", "total"],
     ) -> None:
         super().__init__(message)
         self.phase = phase

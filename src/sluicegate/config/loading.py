@@ -113,6 +113,8 @@ class Config:
                 idle_connection_s=server.idle_connection,
                 drain_timeout_s=server.drain_timeout,
                 max_streams=server.max_streams,
+                max_memory_bytes=server.max_memory,
+                max_lag_s=server.max_lag,
                 queue_for_s=server.queue_for,
                 cors_origins=server.cors_origins,
                 expose_provider=server.expose_provider,

@@ -61,6 +61,7 @@ _CLOCKS = {
     "usage_wait": "usage_wait_s",
     "max_event_bytes": "max_event_bytes",
     "min_tokens_per_s": "min_tokens_per_s",
+    "min_tokens_window": "min_tokens_window_s",
     "continue_midstream": "continue_midstream",
 }
 """Settings of `stream` and the fields of StreamClocks they become."""

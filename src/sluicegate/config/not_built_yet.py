@@ -21,16 +21,10 @@ NOT_BUILT_YET = (
     NotBuilt("server.cors_origins"),
     NotBuilt("store", works=("sqlite:",)),
     NotBuilt("counters", works=("memory",)),
-    NotBuilt("stream.plain_keepalive"),
-    NotBuilt("stream.min_tokens_per_s"),
     NotBuilt("stream.continue_midstream"),
     NotBuilt("providers.*.unary"),
     NotBuilt("providers.*.auth", works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none")),
-    NotBuilt("providers.*.stream.plain_keepalive"),
-    NotBuilt("providers.*.stream.min_tokens_per_s"),
     NotBuilt("providers.*.stream.continue_midstream"),
-    NotBuilt("models.*.stream.plain_keepalive"),
-    NotBuilt("models.*.stream.min_tokens_per_s"),
     NotBuilt("models.*.stream.continue_midstream"),
 )
 """Every setting that the schema takes and the gate does not act on."""

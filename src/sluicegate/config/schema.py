@@ -107,6 +107,17 @@ def _read_streams(text: str) -> int:
     return 0 if text == "auto" else _read_whole(text)
 
 
+def _read_memory(value: Any) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"must be a plain value, not {_kind(value)}")
+    memory = None if value == "auto" else _read_whole(value)
+    if memory is not None and memory < 0:
+        raise ValueError("must be at least 0")
+    return memory
+
+
 def _read_repair(text: str) -> Literal["auto"] | bool:
     return "auto" if text == "auto" else _read_flag(text)
 
@@ -175,6 +186,11 @@ Streams = Annotated[
     _reader(_read_streams, int),
     Field(ge=0),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]}),
+]
+Memory = Annotated[
+    int | None,
+    BeforeValidator(_read_memory),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0}]}),
 ]
 Repair = Annotated[
     Literal["auto"] | bool, _reader(_read_repair, bool), WithJsonSchema({"enum": ["auto", True, False]})
@@ -301,7 +317,12 @@ class Server(Section):
     drain_timeout: Duration = 300.0
     """How long running requests may finish when the gate stops."""
     max_streams: Streams = 0
-    """Requests at once in one worker; auto: as many as its descriptors allow."""
+    """Requests at once in one worker, above which new ones get 503; auto: as many as its descriptors allow."""
+    max_memory: Memory = None
+    """Memory of one worker, bytes, above which new requests get 503; auto: its share of nine tenths of the machine or
+    its control group; 0: no limit."""
+    max_lag: Duration = 1.0
+    """How late a worker's loop may be, on average over some sweeps, before new requests get 503; 0: no limit."""
     queue_for: Duration = 0.0
     """How long a request above a limit waits for a place before it gets 429; 0: not at all."""
     cors_origins: tuple[Origin, ...] = ()
@@ -387,7 +408,9 @@ class Stream(Switches):
     max_event_bytes: Annotated[Whole, Field(ge=1024, le=2**30)] = 16_777_216
     """Largest single event of a provider, bytes."""
     min_tokens_per_s: Rate = 0.0
-    """A stream slower than this is ended as if it were silent; 0: no minimum."""
+    """A stream slower than this, over `min_tokens_window`, is ended as if it were silent; 0: no minimum."""
+    min_tokens_window: Annotated[Duration, Field(ge=0.1, le=3600)] = 10.0
+    """Over how long a stream's tokens are counted for `min_tokens_per_s`; a client that does not read stops it."""
     continue_midstream: Flag = False
     """Whether a stream that breaks off may be continued by another provider."""
 
@@ -1109,7 +1132,7 @@ def _written(default: Any, setting: dict[str, Any]) -> Any:
         return values.format_duration(default)
     if setting.get("format") == "usd":
         return json.loads(format_usd(default))
-    if default == 0 and {"const": "auto"} in setting.get("anyOf", []):
+    if not default and {"const": "auto"} in setting.get("anyOf", []):
         return "auto"
     if isinstance(default, float) and default.is_integer():
         return int(default)

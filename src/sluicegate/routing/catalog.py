@@ -110,6 +110,7 @@ class StreamClocks(msgspec.Struct, frozen=True, kw_only=True):
     max_event_bytes: int = 16_777_216
     min_tokens_per_s: float = 0.0
     """0: no minimum."""
+    min_tokens_window_s: float = 10.0
     continue_midstream: bool = False
 
 

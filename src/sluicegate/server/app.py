@@ -33,6 +33,7 @@ from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.kept_responses import answer_kept
+from sluicegate.server.overload import Overload
 from sluicegate.server.refusals import JSON, answer_headers, error_lines
 from sluicegate.server.request_ids import new_request_id
 from sluicegate.server.routes import Route, format_of, match
@@ -88,6 +89,9 @@ class Gateway:
         link.on_running_asked = self._bench.running_row
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
+        self._overload = Overload(
+            settings.server, self._deadlines, lambda: len(self._bench.running) + self._bench.queue.waiting
+        )
         self._started_at = int(time.time())
         self._adopted: dict[int, list[socket.socket]] = {}
         self._draining = False
@@ -118,6 +122,7 @@ class Gateway:
         self._bench.limits.apply(settings.account_limits)
         self._bench.till.on_crash = settings.billing.on_crash
         self._inbound.settings = settings.server
+        self._overload.apply(settings.server)
         self._auth = Authenticator(self._link, settings.key_secret)
 
     async def drain(self, timeout_s: float, *, succeeded: bool = False) -> None:
@@ -158,6 +163,11 @@ class Gateway:
         tally.set(telemetry.CONNECTIONS, len(self._inbound.connections))
         tally.set(telemetry.RUNNING, len(self._bench.running))
         tally.set(telemetry.STREAMS, sum(request.streaming for request in self._bench.running))
+        tally.set(telemetry.LOOP_LAG, self._overload.lag_s)
+        tally.set(telemetry.MEMORY, self._overload.memory_bytes)
+        tally.set(telemetry.OVERLOADED, self._overload.refused)
+        tally.set(telemetry.LIMIT_WAITS, self._bench.limits.asked)
+        tally.set(telemetry.QUEUED, self._bench.queue.waiting)
         tally.set(telemetry.LEASE_WAITS, self._credit.waits)
         tally.set(telemetry.LEASE_REFUSALS, self._credit.refusals)
         return tally.snapshot()
@@ -180,6 +190,7 @@ class Gateway:
             if self._draining:
                 exchange.closing = True
                 raise Overloaded("The gateway is restarting.")
+            self._overload.check()
             exchange.route = route
             if takes_form(route):
                 boundary = boundary_of(exchange.header(b"content-type"))

@@ -7,6 +7,7 @@ sweeps (`deadlines`).
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from sluicegate.errors import (
@@ -347,7 +348,10 @@ class StreamRelay(Relay):
         "_keepalive",
         "_keepalive_after_s",
         "_keepalive_every_s",
+        "_paced_at",
+        "_paced_tokens",
         "_passes_bytes",
+        "_produced",
         "_reads_arrays",
         "_sent_at",
         "_sniffed",
@@ -372,11 +376,13 @@ class StreamRelay(Relay):
         keepalive_every_s: float,
         reads_arrays: bool = False,
         passes_bytes: bool = False,
+        produced: Callable[[], int] | None = None,
     ) -> None:
         """Prepare an attempt.
 
         Args:
             keepalive: the bytes that the client's SDK survives between events.
+            produced: tells the output tokens so far, where the stream is held to a minimum rate.
             passes_bytes: what comes are no events, unless the provider calls it JSON; nothing may be sent between.
             reads_arrays: the provider's format may stream a JSON array instead of events.
         """
@@ -405,6 +411,9 @@ class StreamRelay(Relay):
         self._sent_at = self._loop.time()
         self._first_token_due_at = _NEVER
         self._usage: Usage | None = None
+        self._produced = produced
+        self._paced_at = _NEVER
+        self._paced_tokens = 0
 
     @property
     def begun(self) -> bool:
@@ -505,6 +514,9 @@ class StreamRelay(Relay):
         self._begun = True
         self.upstream_headers = _NO_HEADERS  # they have been judged, and streams may be many
         self._notes.begun()
+        if self._produced is not None:
+            self._pace_anew(self._deadlines.now)
+            self.due_at = min(self.due_at, self._deadlines.now + self._clocks.min_tokens_window_s)
 
     def _put_out(self) -> None:
         """Write the events that are ready, once there is content among them."""
@@ -581,12 +593,37 @@ class StreamRelay(Relay):
         if now >= idle_due_at:
             self._finish("failed", UpstreamTimeout("The provider stopped sending.", "idle"))
             return _NEVER
+        paced_due_at = _NEVER if self._produced is None or not self._begun else self._keep_pace(now)
         return min(
             self._keep_alive(now),
             idle_due_at,
+            paced_due_at,
             _NEVER if codec.content else self._first_token_due_at,
             self._finish_left_at + clocks.usage_wait_s,
         )
+
+    def _pace_anew(self, now: float) -> None:
+        assert self._produced is not None, "only such streams have a pace"
+        self._paced_at, self._paced_tokens = now, self._produced()
+
+    def _keep_pace(self, now: float) -> float:
+        """End a stream that was too slow since it was last looked at; return when to look again."""
+        window_s = self._clocks.min_tokens_window_s
+        if self._paused or self._finish_left_at != _NEVER:  # not the provider's to hurry
+            self._pace_anew(now)
+        elif now >= self._paced_at + window_s:
+            before, since_s = self._paced_tokens, now - self._paced_at
+            self._pace_anew(now)
+            if self._paced_tokens - before < self._clocks.min_tokens_per_s * since_s:
+                self._finish("failed", UpstreamTimeout("The provider sent too slowly.", "rate"))
+                return _NEVER
+        return self._paced_at + window_s
+
+    def resume(self) -> None:
+        """Read on; the time in between was the client's."""
+        if self._paused and self._produced is not None and self._begun:
+            self._pace_anew(self._loop.time())
+        super().resume()
 
     def _keep_alive(self, now: float) -> float:
         """Break a long silence with what the client's SDK survives; return when the next one is due."""
@@ -605,7 +642,7 @@ class StreamRelay(Relay):
 class PlainRelay(Relay):
     """An answer that is not streamed: gathered whole."""
 
-    __slots__ = ("_bytes", "_pieces")
+    __slots__ = ("_bytes", "_keepalive_due_at", "_keepalive_every_s", "_pieces")
 
     def __init__(
         self,
@@ -617,7 +654,13 @@ class PlainRelay(Relay):
         total_due_at: float,
         secrets: tuple[str, ...],
         drain_cap_s: float | None,
+        keepalive_every_s: float | None = None,
     ) -> None:
+        """Prepare an attempt.
+
+        Args:
+            keepalive_every_s: how often an answer that is late gets a line feed; None: never, as it is no JSON.
+        """
         super().__init__(
             exchange,
             notes,
@@ -629,6 +672,8 @@ class PlainRelay(Relay):
         )
         self._pieces: list[bytes] = []
         self._bytes = 0
+        self._keepalive_every_s = keepalive_every_s
+        self._keepalive_due_at = _NEVER
 
     @property
     def body(self) -> bytes:
@@ -636,7 +681,11 @@ class PlainRelay(Relay):
         return b"".join(self._pieces)
 
     def _first_clock_s(self) -> float:
-        return self._clocks.response_timeout_s
+        every_s, exchange = self._keepalive_every_s, self._exchange
+        if every_s is not None:
+            silent_until = exchange.received_at + self._clocks.plain_keepalive_s
+            self._keepalive_due_at = self._started_at + every_s if exchange.answered else silent_until
+        return min(self._clocks.response_timeout_s, self._keepalive_due_at - self._started_at)
 
     def _take(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -653,4 +702,19 @@ class PlainRelay(Relay):
         due_at = self._started_at + self._clocks.response_timeout_s
         if now >= due_at:
             self._finish("failed", UpstreamTimeout("The provider did not answer in time.", "response"))
-        return due_at
+            return due_at
+        if now >= self._keepalive_due_at:
+            self._keep_alive(now)
+        return min(due_at, self._keepalive_due_at)
+
+    def _keep_alive(self, now: float) -> None:
+        """Have the client wait on: Node gives up after five minutes of silence. The status is fixed by that."""
+        assert self._keepalive_every_s is not None, "else it is never due"
+        self._keepalive_due_at = now + self._keepalive_every_s
+        exchange = self._exchange
+        if exchange.gone:
+            return
+        if exchange.answered:
+            exchange.write(b"\n")
+        else:
+            exchange.start(200, self._notes.head_lines(), b"\n")

@@ -32,6 +32,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 300.0
     max_streams: int = 0
     """0: as many as descriptors allow."""
+    max_memory_bytes: int | None = None
+    """Of one worker; None: its share of the machine; 0: no limit."""
+    max_lag_s: float = 1.0
+    """0: no limit."""
     queue_for_s: float = 0.0
     cors_origins: tuple[str, ...] = ()
     expose_provider: bool = True

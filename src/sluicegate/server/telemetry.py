@@ -81,6 +81,13 @@ RETRIES_REFUSED = Metric(
     "Failures whose provider had no budget for another retry.",
     ("provider",),
 )
+OVERLOADED = Metric("overloaded_total", "counter", "Requests refused because a worker had too much to do.")
+LOOP_LAG = Metric("loop_lag_seconds", "gauge", "How late the workers' loops are, smoothed, all together.")
+MEMORY = Metric("worker_memory_bytes", "gauge", "Resident memory of all workers together.")
+LIMIT_WAITS = Metric(
+    "limit_waits_total", "counter", "Requests that had to ask the supervisor for a slice of a limit."
+)
+QUEUED = Metric("queued_requests", "gauge", "Requests that wait in line for a limit.")
 LEASE_WAITS = Metric("lease_waits_total", "counter", "Requests that had to ask the supervisor for credit.")
 LEASE_REFUSALS = Metric("lease_refusals_total", "counter", "Leases refused for lack of credit.")
 WORKERS = Metric("workers_serving", "gauge", "Worker processes that accept connections.")

@@ -21,6 +21,7 @@ from sluicegate.server.choosing import Served
 from sluicegate.server.deployments import Standing
 from sluicegate.server.kept_state import KEEPING, closing
 from sluicegate.server.own_responses import Keeping
+from sluicegate.server.refusals import JSON
 from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
 from sluicegate.server.serving.running import RunningRequest
 from sluicegate.server.targets import Target
@@ -90,7 +91,7 @@ class AttemptingRequest(RunningRequest):
         format = interpreter.target_format(provider)
         target = self._plan.targets.get(provider.name, format, deployment.model)
         self._switches = self._plan.switches(self._key, self._model, provider)
-        clocks = self._plan.clocks(self._model, deployment)
+        clocks = self._clocks(deployment)
         row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, format
         row.attempts = self._attempts
         row.upstream_id = None
@@ -181,6 +182,7 @@ class AttemptingRequest(RunningRequest):
                 total_due_at=self._due_at,
                 secrets=provider.api_keys,
                 drain_cap_s=drain_cap_s,
+                keepalive_every_s=settings.server.keepalive_every_s if self._may_be_padded() else None,
             )
         options = PassOptions(
             count_text=self._meter.add,
@@ -215,7 +217,20 @@ class AttemptingRequest(RunningRequest):
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
             reads_arrays=self._interpreter.reads_arrays(format),
+            produced=self._produced if self._has_a_pace(clocks) else None,
         )
+
+    def _has_a_pace(self, clocks: StreamClocks) -> bool:
+        """Whether the answer may be ended for being slow: it is one that is counted in tokens of text."""
+        return clocks.min_tokens_per_s > 0 and self._interpreter.units is None
+
+    def _produced(self) -> int:
+        """Return the output tokens so far."""
+        return self._meter.so_far()[0].output_tokens or 0
+
+    def _may_be_padded(self) -> bool:
+        """Whether the plain answer may have space before it."""
+        return self._interpreter.answer_line == JSON
 
     async def _make_other_calls(
         self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks

@@ -22,7 +22,7 @@ class TriedRequest(LimitedRequest):
 
     async def _run(self) -> int:
         """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
-        self._due_at = self._loop.time() + self._plan.clocks(self._model).total_timeout_s
+        self._due_at = self._loop.time() + self._clocks().total_timeout_s
         self._targets = targets = self._choose_targets()
         failures = self._failures
         progress: Progress | None = None

@@ -103,7 +103,10 @@ class EndingRequest(RequestState):
         try:
             if not exchange.gone:
                 told = queued(answer.body, self._interpreter.asked, answer.upstream_id)
-                exchange.respond(200, JSON + self._told(), told)
+                if exchange.answered:
+                    exchange.end(told)
+                else:
+                    exchange.respond(200, JSON + self._told(), told)
             response = await run.end(self._due_at)
             end = judge(response, self._interpreter.asked, given_up=run.given_up)
             return await self._settle_run(end)
@@ -178,6 +181,9 @@ class EndingRequest(RequestState):
         switches, exchange = self._switches, self._exchange
         assert switches is not None
         if not self._request.stream:
+            if exchange.answered:  # a line feed was sent to keep the client waiting
+                exchange.end(farewell)
+                return
             lines = self._interpreter.answer_line + self._told()
             if switches.cost_header:
                 lines += b"%b: %d\r\n" % (switches.cost_header.encode(), self._row.cost_nano_usd)

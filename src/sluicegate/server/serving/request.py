@@ -9,7 +9,7 @@ before the settlement is; a request that was admitted is settled exactly once, h
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.routing.catalog import Model, Price
-from sluicegate.server import continuous, own_responses
+from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
@@ -47,6 +47,9 @@ class ServedRequest(TriedRequest):
             asked = self._exchange.header(continuous.HEADER)
             if asked is not None:
                 continuous.ask_by_header(request, asked)
+        wishes = self._exchange.header(clock_wishes.HEADER)
+        if wishes is not None:
+            self._wishes = clock_wishes.read_wishes(wishes)
         known = self._bench.limits.known(self._key)
         if known.limits or model.limits is not None:
             limits = known.limits if model.limits is None else (*known.limits, model.limits)

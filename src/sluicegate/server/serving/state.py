@@ -15,9 +15,10 @@ from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
 from sluicegate.errors import SluicegateError, UpstreamError
-from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.routing.catalog import Deployment, Model, StreamClocks
 from sluicegate.server.background import Run
 from sluicegate.server.choosing import Served
+from sluicegate.server.clock_wishes import Wishes, tightened
 from sluicegate.server.deployments import Standing
 from sluicegate.server.hedging import Hedged, Race
 from sluicegate.server.inbound import Exchange
@@ -78,6 +79,7 @@ _REQUEST_SLOTS = (
     "_targets",
     "_ticket",
     "_tried",
+    "_wishes",
     "due_at",
     "request_id",
 )
@@ -151,6 +153,8 @@ class RequestState:
         self._order: list[tuple[Served, Deployment]] = []
         self._targets: tuple[Deployment, ...] = ()
         self._tried = 1
+        self._wishes: Wishes | None = None
+        """Clocks that the client wants tighter than they are."""
         self._ticket: Ticket | None = None
         """What it was admitted to, where key, account or model have limits."""
         self._route_ticket: Ticket | None = None
@@ -250,5 +254,11 @@ class RequestState:
         return lines
 
     def head_lines(self) -> bytes:
-        """Return the header lines of a streamed answer."""
-        return self._interpreter.stream_lines + self._told()
+        """Return the header lines of an answer whose head leaves before its end is known."""
+        interpreter = self._interpreter
+        return (interpreter.stream_lines if self._request.stream else interpreter.answer_line) + self._told()
+
+    def _clocks(self, deployment: Deployment | None = None) -> StreamClocks:
+        """Return the clocks of the request, or of an attempt at a deployment."""
+        clocks = self._plan.clocks(self._model, deployment)
+        return clocks if self._wishes is None else tightened(clocks, self._wishes)
