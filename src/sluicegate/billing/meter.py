@@ -1,13 +1,15 @@
 """What one answer used: the provider's report where it came, else our own count, and which of the two it is.
 
 Source of the rules: a stream that is cut is billed for what was produced; a count that nobody reported is estimated
-from what this key's requests of the model were last reported to need.
+from what this key's requests of the model were last reported to need, and our own count of the output is set right by
+what whole answers were reported to have.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
+from sluicegate.billing.output_ratios import OutputRatios
 from sluicegate.billing.tokens import TokenCounter
 from sluicegate.messages import Usage, UsageSource
 
@@ -52,11 +54,14 @@ class Meter:
     __slots__ = (
         "_body_bytes",
         "_counter",
+        "_factor",
         "_key_id",
         "_model",
         "_on_counted",
         "_on_late",
+        "_output_ratios",
         "_ratios",
+        "_upstream_model",
         "add",
         "headed",
         "reported",
@@ -73,13 +78,15 @@ class Meter:
         body_bytes: int,
         on_counted: Callable[[int], None] | None = None,
         on_late: Callable[[], None] | None = None,
+        output_ratios: OutputRatios | None = None,
     ) -> None:
         """Start a request's count.
 
         Args:
-            body_bytes: of the client's request.
+            body_bytes: of the client's request, with as many for its media as their tokens have in text.
             on_counted: told the output tokens counted so far, from time to time.
             on_late: told when text begins to wait for `catch_up`; None: all is counted as it comes.
+            output_ratios: sets counts right; None: they are left as they are.
         """
         self._ratios = ratios
         self._key_id = key_id
@@ -87,17 +94,25 @@ class Meter:
         self._body_bytes = body_bytes
         self._on_counted = on_counted
         self._on_late = on_late
+        self._output_ratios = output_ratios
         self.headed = False
         """The provider answered: before that nothing was produced."""
         self.reported: Usage | None = None
         """The provider's last totals; `report` sets them."""
 
-    def restart(self) -> None:
-        """Begin an attempt, the first one too; what a failed one brought is forgotten."""
+    def restart(self, upstream_model: str = "") -> None:
+        """Begin an attempt, the first one too; what a failed one brought is forgotten.
+
+        Args:
+            upstream_model: the provider's id of the model that is asked.
+        """
         self.headed = False
         self.reported = None
+        self._upstream_model = upstream_model
+        self._factor = 0.0
         self._counter = TokenCounter()
-        self._counter.on_counted = self._on_counted
+        if self._on_counted is not None:
+            self._counter.on_counted = self._tell_counted
         self._counter.on_late = self._on_late
         self.add = self._counter.add
 
@@ -118,11 +133,43 @@ class Meter:
 
     def counted_floor(self) -> int:
         """Return the output tokens counted so far, without what is still gathered."""
-        return self._counter.floor()
+        return self._right(self._counter.floor())
 
     def counted_running(self) -> int:
         """Return the output tokens counted so far, what is gathered too: at most about a tenth too many."""
-        return self._counter.running()
+        return self._right(self._counter.running())
+
+    def _tell_counted(self, counted: int) -> None:
+        assert self._on_counted is not None
+        self._on_counted(self._right(counted))
+
+    def _right(self, counted: int) -> int:
+        """Return a count of ours as the model's provider would probably have it."""
+        factor = self._factor
+        if not factor:  # looked up once an attempt, so that counts never fall while it runs
+            ratios = self._output_ratios
+            factor = 1.0 if ratios is None else ratios.factor(self._key_id, self._upstream_model)
+            self._factor = factor
+        return counted if factor == 1.0 else round(counted * factor)
+
+    def learn_output(self) -> None:
+        """Remember how a whole answer's report compares with our count, where the answer is long enough to tell.
+
+        Hidden thoughts and sounds are reported, and cannot be counted: such answers teach nothing.
+        """
+        told, counter = self.reported, self._counter
+        if (
+            self._output_ratios is None
+            or told is None
+            or not told.output_tokens
+            or told.reasoning_tokens
+            or told.output_audio_tokens
+            or told.output_image_tokens
+            or not counter.floor()
+            or counter.late
+        ):
+            return
+        self._output_ratios.learn(self._key_id, self._upstream_model, told.output_tokens, counter.total())
 
     def estimated_input(self) -> tuple[int, int | None]:
         """Return what input and cached tokens are taken for as long as nobody reported them."""
@@ -138,7 +185,7 @@ class Meter:
             return Usage(), "none"
         usage = Usage() if usage is None else msgspec.structs.replace(usage)
         if usage.output_tokens is None:
-            usage.output_tokens = self._counter.total()
+            usage.output_tokens = self._right(self._counter.total())
         if usage.input_tokens is None:
             usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
         return usage, "counted"
@@ -160,7 +207,7 @@ class Meter:
         """
         usage = self.reported
         if usage is not None and usage.output_tokens is not None and self.headed:
-            more = self._counter.since_mark()
+            more = self._right(self._counter.since_mark())
             if more:
                 usage = msgspec.structs.replace(usage, output_tokens=usage.output_tokens + more)
                 if usage.input_tokens is None:

@@ -95,7 +95,7 @@ class AttemptingRequest(RunningRequest):
         row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, format
         row.attempts = self._attempts
         row.upstream_id = None
-        self._meter.restart()
+        self._meter.restart(deployment.model)
         interpreter.asked = asked = self._asked()
         if interpreter.client_name in KEEPING or getattr(self._request, "asks_sound", False):
             self._prepare_keeping(asked, format, provider)

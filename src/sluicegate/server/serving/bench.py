@@ -5,6 +5,7 @@ from typing import Protocol
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.meter import InputRatios
+from sluicegate.billing.output_ratios import OutputRatios
 from sluicegate.billing.profiles import Switches, decide
 from sluicegate.errors import SluicegateError
 from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
@@ -97,6 +98,7 @@ class Bench:
         self.deployments = Deployments(deadlines, self.tally, till.link)
         self.deployments.apply(settings)
         self.ratios = InputRatios()
+        self.output_ratios = OutputRatios()
         self.thoughts = ThoughtMemory()
         self.limits = LimitClerk(till.link, deadlines, settings.account_limits)
         self.queue = LimitQueue(self.limits)

@@ -47,6 +47,8 @@ class EndingRequest(RequestState):
             await asyncio.sleep(0)
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
+            if source == "reported":
+                self._meter.learn_output()
             self._interpreter.remember()
             if self._interpreter.untold:
                 telemetry.log(

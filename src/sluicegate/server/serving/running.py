@@ -7,6 +7,7 @@ from sluicegate.billing.meter import Meter
 from sluicegate.errors import InsufficientBalance, SluicegateError, StoreUnavailable
 from sluicegate.messages import Usage
 from sluicegate.server.serving.ending import EndingRequest
+from sluicegate.wire.request_edges import BYTES_PER_TOKEN
 
 EXTEND_AT = 0.75
 """Share of the reserved output that is used up when a running stream asks for more."""
@@ -119,7 +120,9 @@ class RunningRequest(EndingRequest):
             self._bench.ratios,
             self._key.id,
             self._model.id,
-            len(request.body),
+            # Media by data weigh what they are reserved for, not what their base64 is long.
+            min(len(request.body), request.input_estimate * BYTES_PER_TOKEN),
             self._counted if request.stream and (self._tab.held or self._checkpoints) else None,
             self._text_is_late,
+            self._bench.output_ratios,
         )
