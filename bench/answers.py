@@ -1,5 +1,7 @@
 """The requests and answers of the bench, in the shape that OpenAI's Chat Completions gives them.
 
+A gate that translates finds a provider of Messages under `/v1/messages`, which says the same.
+
 A request carries its own scenario inside the user's message (`bench 64 tokens every 5000 us`), which every gate
 passes on untouched, so that the provider needs no other channel. Where it says `stamped`, each event carries the
 time it was due in the field `obfuscation`, which gates pass too: the client reads lateness from it. OpenAI sends
@@ -10,6 +12,8 @@ Source: platform.openai.com/docs/api-reference/chat-streaming (fields and their 
 
 import json
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 PUBLIC_MODEL = "bench-model"
 PROVIDER_MODEL = "bench-model-2026-01-15"
@@ -72,6 +76,57 @@ ROLE_EVENT = _chunk(
 )
 
 
+class Dialect(NamedTuple):
+    """A stream's events in one format, framed as chunks."""
+
+    first: bytes
+    """What comes before the first word."""
+    deltas: list[bytes]
+    last: Callable[[int, bool], bytes]
+    """What ends a stream of so many tokens, with usage or without."""
+
+
+def _messages_event(name: str, **fields: object) -> bytes:
+    data = f"event: {name}\ndata: {json.dumps({'type': name, **fields}, separators=(',', ':'))}\n\n".encode()
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _last_messages_events(tokens: int, with_usage: bool) -> bytes:
+    """Frame what ends a Messages stream, which always tells usage."""
+    usage = {"input_tokens": 31, "cache_read_input_tokens": 0, "output_tokens": tokens}
+    stopped = _messages_event("content_block_stop", index=0)
+    reason = {"stop_reason": "end_turn", "stop_sequence": None}
+    return (
+        stopped
+        + _messages_event("message_delta", delta=reason, usage=usage)
+        + _messages_event("message_stop")
+        + END
+    )
+
+
+MESSAGES = Dialect(
+    _messages_event(
+        "message_start",
+        message={
+            "id": "msg_01XFDUDYJgAACzvnptvVoYEL",
+            "type": "message",
+            "role": "assistant",
+            "model": PROVIDER_MODEL,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 31, "cache_read_input_tokens": 0, "output_tokens": 1},
+        },
+    )
+    + _messages_event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    [
+        _messages_event("content_block_delta", index=0, delta={"type": "text_delta", "text": " " + word})
+        for word in _WORDS
+    ],
+    _last_messages_events,
+)
+
+
 def stamped_event(turn: int, due_us: int) -> bytes:
     """Frame one content event that tells when it was due; the turn chooses its word."""
     before, after = _STAMPED[turn % len(_STAMPED)]
@@ -85,6 +140,9 @@ def last_events(tokens: int, with_usage: bool) -> bytes:
     )
     usage = _chunk(f'{_COMMON}[],"usage":{_USAGE.format(tokens=tokens, total=31 + tokens)}}}')
     return finish + (usage if with_usage else b"") + _chunk("[DONE]") + END
+
+
+CHAT = Dialect(ROLE_EVENT, DELTAS, last_events)
 
 
 def plain_answer() -> bytes:

@@ -36,6 +36,7 @@ class Connection:
 
     __slots__ = (
         "asks_usage",
+        "dialect",
         "fd",
         "handshaking",
         "pending",
@@ -57,6 +58,7 @@ class Connection:
         self.tokens = 0
         self.tokens_left = 0
         self.asks_usage = False
+        self.dialect = answers.CHAT
         self.stamped = False
         self.wheel_slot: dict[Connection, None] | None = None
 
@@ -175,6 +177,7 @@ class Provider:
         if head.startswith(b"GET /stats"):
             self._answer_stats(connection)
         elif b'"stream":true' in body:
+            connection.dialect = answers.MESSAGES if head.startswith(b"POST /v1/messages") else answers.CHAT
             self._start_stream(connection, body)
         else:
             self._send(connection, self._plain)
@@ -194,9 +197,9 @@ class Provider:
         connection.tokens_left = tokens - 1
         connection.asks_usage = b'"include_usage":true' in body
         connection.stamped = scenario[3] is not None
-        first = answers.STREAM_HEAD + answers.ROLE_EVENT + answers.DELTAS[0]
+        first = answers.STREAM_HEAD + connection.dialect.first + connection.dialect.deltas[0]
         if connection.tokens_left == 0:
-            first += answers.last_events(tokens, connection.asks_usage)
+            first += connection.dialect.last(tokens, connection.asks_usage)
         self._send(connection, first)
         if connection.tokens_left and every_us:
             wheel = self._wheels.get(every_us)
@@ -222,16 +225,18 @@ class Provider:
                 del self._wheels[every_us]
 
     def _send_slot(self, slot: dict[Connection, None], turn: int, due_us: int) -> None:
-        unstamped = answers.DELTAS[turn % len(answers.DELTAS)]
         for connection in list(slot):
-            event = answers.stamped_event(turn, due_us) if connection.stamped else unstamped
+            deltas = connection.dialect.deltas
+            event = answers.stamped_event(turn, due_us) if connection.stamped else deltas[turn % len(deltas)]
             connection.tokens_left -= 1
             if connection.tokens_left > 0:
                 self._send(connection, event)
             else:
                 del slot[connection]
                 connection.wheel_slot = None
-                self._send(connection, event + answers.last_events(connection.tokens, connection.asks_usage))
+                self._send(
+                    connection, event + connection.dialect.last(connection.tokens, connection.asks_usage)
+                )
         self._events += len(slot)
 
     def _go_on_bursting(self, connection: Connection) -> None:
@@ -247,12 +252,13 @@ class Provider:
             now_us = time.monotonic_ns() // 1000
             events = [answers.stamped_event(turn + i, now_us) for i in range(count)]
         else:
-            events = [answers.DELTAS[(turn + i) % len(answers.DELTAS)] for i in range(count)]
+            deltas = connection.dialect.deltas
+            events = [deltas[(turn + i) % len(deltas)] for i in range(count)]
         group = b"".join(events)
         if connection.tokens_left:
             self._bursts.append(connection)
         else:
-            group += answers.last_events(connection.tokens, connection.asks_usage)
+            group += connection.dialect.last(connection.tokens, connection.asks_usage)
         self._send(connection, group)
 
     def _send(self, connection: Connection, data: bytes) -> None:

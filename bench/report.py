@@ -1,5 +1,6 @@
 """Turns samples into figures, ratios, verdicts and `results.md`."""
 
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -112,6 +113,9 @@ def verdicts(results: Results, target: str = "gate") -> list[Verdict]:
                 None if kib is None else kib <= limit,
             )
         )
+    for scenario, limit in (("paced", 2.5), ("burst", 14.0)):
+        translated = _ratio_verdict(results, "translating", scenario, "plain", limit)
+        found.append(dataclasses.replace(translated, what=f"{translated.what}, translated from Messages"))
     found.append(_pace_verdict(results, target))
     found.append(_money_verdict(results, target))
     return found

@@ -15,8 +15,10 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import processes, report, targets  # noqa: E402
-from bench.scenarios import SCENARIOS, Bench, Effort, Sample  # noqa: E402
+from bench.scenarios import SCENARIOS, TRANSLATED, Bench, Effort, Sample  # noqa: E402
 
+_ONLY_FOR = {"unbilled": ("plain",), "translating": TRANSLATED}
+"""Scenarios of targets that are there for one question."""
 _RESULTS = Path(__file__).resolve().parent / "results.md"
 
 
@@ -48,7 +50,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--target",
         default="both",
-        help="comma list of gate, nginx, relay, unbilled; both: gate and nginx, and for plain requests unbilled",
+        help="comma list of gate, nginx, relay, unbilled, translating; both: all but relay",
     )
     parser.add_argument("--relay-command", help="command line of a relay, with {port}, {origin}, {ca_file}")
     parser.add_argument("--unlimited", action="store_true", help="the account is not prepaid: no lease")
@@ -69,7 +71,11 @@ def _parse() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace, folder: Path) -> list[Sample]:
-    names = ["nginx", "gate", "unbilled"] if options.target == "both" else options.target.split(",")
+    names = (
+        ["nginx", "gate", "unbilled", "translating"]
+        if options.target == "both"
+        else options.target.split(",")
+    )
     kinds = ["plain", "tls"] if options.provider == "both" else [options.provider]
     effort = Effort.quick() if options.quick else Effort.full()
     if options.rounds:
@@ -103,7 +109,7 @@ def _run_group(
     samples: list[Sample] = []
     try:
         for name in names:
-            if name == "unbilled" and "plain" not in scenarios:
+            if not (set(scenarios) & set(_ONLY_FOR.get(name, scenarios))):
                 continue
             own = folder / f"{name}-{kind}-{'-'.join(scenarios)}"
             started.append(_start(name, own, upstream, options))
@@ -113,8 +119,7 @@ def _run_group(
                 if scenario == "ttft"
                 else started
             )
-            if scenario != "plain":
-                running = [target for target in running if target.name != "unbilled"]
+            running = [target for target in running if scenario in _ONLY_FOR.get(target.name, (scenario,))]
             for sample in bench.samples(scenario, kind, running):
                 _progress(sample)
                 samples.append(sample)
@@ -131,6 +136,8 @@ def _start(
         return targets.Nginx(folder, upstream, options.realtime)
     if name == "gate":
         return targets.Gate(folder, upstream, options.realtime, unlimited=options.unlimited)
+    if name == "translating":
+        return targets.Translating(folder, upstream, options.realtime, unlimited=options.unlimited)
     if name == "unbilled":
         return targets.Unbilled(folder, upstream, options.realtime, unlimited=options.unlimited)
     if name == "relay" and options.relay_command:

@@ -25,6 +25,8 @@ CPU_PLANS: dict[str, LoadPlan] = {
     "paced": LoadPlan(stream=True, connections=100, tokens=TOKENS, every_us=5000),
     "burst": LoadPlan(stream=True, connections=16, tokens=512),
 }
+TRANSLATED = ("paced", "burst")
+"""Scenarios in which a gate that translates is measured too."""
 FIRST_TOKEN_PLAN = LoadPlan(stream=True, connections=32, tokens=16, requests_per_s=200)
 SCENARIOS = (*CPU_PLANS, "ttft", "memory", "pace")
 

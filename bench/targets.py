@@ -218,6 +218,7 @@ class Gate(_Started):
     """The gate with all on that a paying customer's request passes: key, limits, reservation, journal, metrics."""
 
     name = "gate"
+    _speaks = "chat"
 
     def __init__(self, folder: Path, upstream: Upstream, realtime: bool, *, unlimited: bool = False) -> None:
         self._upstream = upstream
@@ -233,7 +234,7 @@ class Gate(_Started):
             "providers:\n"
             "  bench:\n"
             f'    base_url: "{self._upstream.origin}/v1"\n'
-            "    speaks: [chat]\n"
+            f"    speaks: [{self._speaks}]\n"
             f'    api_key: "{answers.PROVIDER_KEY}"\n'
             f'    tls: {{ca_file: "{self._upstream.ca_file}"}}\n'
             "models:\n"
@@ -256,6 +257,13 @@ class Gate(_Started):
         for pid in others:
             parts["admin" if "admin" in processes.command_line(pid) else "worker"].append(pid)
         return parts
+
+
+class Translating(Gate):
+    """The gate in front of a provider of Messages: every event is translated for the client, who speaks Chat."""
+
+    name = "translating"
+    _speaks = "messages"
 
 
 class Unbilled(Gate):
