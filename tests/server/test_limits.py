@@ -285,3 +285,16 @@ async def test_keys_in_one_line_take_turns(start_inprocess: StartInProcess, simu
     await until(lambda: gate.gateway._bench.queue.waiting >= 6)
     await asyncio.gather(one(OTHER_KEY), *busy)
     assert ended.index("calm") <= 4
+
+
+async def test_a_burst_far_below_a_limit_is_never_refused(
+    start_inprocess: StartInProcess, simulator: Simulator, client: Connect
+) -> None:
+    """Questions that are asked at once must not book the whole limit between them."""
+    keys = with_key(rpm=1000, tpm=10_000_000, max_streams=1000)
+    gate = await start_inprocess(make_config(simulator, keys=keys))
+    clients = [await client(gate.url) for _ in range(60)]
+    for one in clients:
+        one.send(request_bytes(PATH, chat("m", stream=False, max_tokens=1), key=KEY))
+    answers = await asyncio.gather(*(one.response(method="POST") for one in clients))
+    assert {answer.status for answer in answers} == {200}

@@ -109,6 +109,8 @@ class Want(msgspec.Struct, frozen=True, array_like=True):
     back: int = 0
     back_second: int = 0
     """The second that `back` was booked under."""
+    bare: bool = False
+    """Nothing beyond the need: another question for the same limit is on its way, and brings the spare."""
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
@@ -241,7 +243,7 @@ class LimitBook:
 
     def _take(self, worker: int, want: Want, now: float, workers: int) -> Slice:
         spare = want.limit // (ALONE_SHARE if workers < 2 else IDLE_SHARE * workers)
-        more = max(0, min(spare, self._left(want, now) - want.need))
+        more = 0 if want.bare else max(0, min(spare, self._left(want, now) - want.need))
         amount = want.need + more
         if want.kind == "streams":
             self._places.setdefault(want.name, _Places()).move(worker, amount)

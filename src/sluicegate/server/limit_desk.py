@@ -61,4 +61,4 @@ class LimitDesk:
 
 def _without_back(want: Want) -> Want:
     """Return a want that has given back what came with it."""
-    return Want(want.name, want.kind, want.limit, want.need)
+    return Want(want.name, want.kind, want.limit, want.need, bare=want.bare)

@@ -44,12 +44,27 @@ class KnownKey(NamedTuple):
 class _Held:
     """What this worker holds of one limit."""
 
-    __slots__ = ("denied", "denied_until", "idle", "keep", "kind", "left", "limit", "name", "second")
+    __slots__ = (
+        "asking",
+        "denied",
+        "denied_until",
+        "idle",
+        "keep",
+        "kind",
+        "left",
+        "limit",
+        "name",
+        "second",
+    )
 
     def __init__(self, name: str, kind: Kind, limit: int) -> None:
         self.name = name
         self.kind = kind
         self.limit = limit
+        self.asking = 0
+        """Questions on their way. Only the first of those at once asks for more than it needs: else a burst would book
+        the whole limit, and what idles here would be refused elsewhere.
+        """
         self.idle = 0
         self.second = 0
         """In which alone what is idle may be used; nothing to streams."""
@@ -264,8 +279,11 @@ class LimitClerk:
         wants = []
         for held, need in needs:
             back = 0 if held.kind == "streams" else held.idle
-            wants.append(Want(held.name, held.kind, held.limit, need, back, held.second))
+            wants.append(
+                Want(held.name, held.kind, held.limit, need, back, held.second, bare=held.asking > 0)
+            )
             held.idle -= back
+            held.asking += 1
         self._link.send(SlicesAsked(number, wants))
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -280,6 +298,9 @@ class LimitClerk:
                 if isinstance(done, int):
                     Ticket(self, needs, done, 0).undo()
             raise
+        finally:
+            for held, _ in needs:
+                held.asking -= 1
 
     def _sliced(self, message: Sliced) -> None:
         """Take what came, and what was needed of it; what nobody waits for any more goes back."""
