@@ -203,6 +203,13 @@ class RateLimited(ClientError):
         """Name of the limit that is reached."""
 
 
+class RangeUnsatisfiable(ClientError):
+    """Nothing of what is kept lies in the range that was asked for."""
+
+    status = 416
+    kind = "range_not_satisfiable"
+
+
 class HeadersTooLarge(ClientError):
     status = 431
     kind = "headers_too_large"

@@ -23,6 +23,10 @@ Endpoint = Literal[
     "image_variations",
     "transcription",
     "audio_translation",
+    "videos",
+    "video_remix",
+    "files",
+    "batches",
 ]
 """Endpoints whose answer is no text, by the shape in which a provider is asked."""
 
@@ -85,7 +89,7 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Pictures that were made, where they are sold by the piece."""
     image_size: str | None = None
     image_quality: str | None = None
-    """Of all of them, as the provider spells it."""
+    """Of all of them, or of a video, as the provider spells it."""
     media_ms: int | None = None
     """Milliseconds of audio or video that was heard or made."""
     characters: int | None = None

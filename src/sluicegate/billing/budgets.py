@@ -8,7 +8,7 @@ never pass a limit, whichever worker makes them; what the truth costs more is th
 from collections.abc import Mapping
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.billing.leases import Grant, lease_size
+from sluicegate.billing.leases import JOBS, Grant, lease_size
 from sluicegate.billing.spending_limits import (
     WINDOWS,
     budget_name,
@@ -146,7 +146,7 @@ class Budgets:
     def holders(self, name: str) -> set[int]:
         """Return the worker processes that hold a lease of the key, of any day: all of them may count together."""
         known, _ = self._find(name)
-        return {worker for leased_by in known.leased.values() for worker in leased_by}
+        return {worker for leased_by in known.leased.values() for worker in leased_by} - {JOBS}
 
     def beside(self, name: str) -> list[str]:
         """Return the budgets of the same key for other days, of which something is leased."""
@@ -185,6 +185,13 @@ class Budgets:
         if amount_nano:
             known, day = self._find(name)
             known.lease(day, worker, -amount_nano)
+
+    def hand_over(self, name: str, worker: int | None, amount_nano: int) -> None:
+        """Keep what a job holds leased until it has ended; see `LeaseBook.hand_over`."""
+        known, day = self._find(name)
+        if worker is not None:
+            known.lease(day, worker, -min(amount_nano, self.leased_to(name, worker)))
+        known.lease(day, JOBS, amount_nano)
 
     def release_worker(self, worker: int) -> None:
         """Free all that a dead worker held, once the last record of its journal is committed."""

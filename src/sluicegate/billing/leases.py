@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 SCARCE = 20
 """Below this many reservations a worker, leases are exactly one reservation."""
+JOBS = -1
+"""Holds, in a worker process's stead, what is leased for work that goes on at providers."""
 PLENTY = 64
 """A lease is never more than this many reservations of the size that asked for it."""
 
@@ -78,7 +80,7 @@ class LeaseBook:
     def holders(self, account_id: str) -> set[int]:
         """Return the worker processes that hold a lease on the account."""
         account = self._accounts.get(account_id)
-        return set() if account is None else set(account.leased_by)
+        return set() if account is None else set(account.leased_by) - {JOBS}
 
     def beside(self, account_id: str) -> list[str]:
         """Return what must be called back together with this account: nothing."""
@@ -136,6 +138,18 @@ class LeaseBook:
             self._accounts[account_id] = _Account(balance_nano)
         else:
             account.balance = balance_nano
+
+    def hand_over(self, account_id: str, worker: int | None, amount_nano: int) -> None:
+        """Keep what a job holds leased until it has ended, whatever becomes of the worker that reserved it.
+
+        Args:
+            worker: out of whose lease; None where none lives that leased it.
+        """
+        if account_id not in self._accounts or not amount_nano:
+            return
+        if worker is not None:
+            self._add(account_id, worker, -min(amount_nano, self.leased_to(account_id, worker)))
+        self._add(account_id, JOBS, amount_nano)
 
     def hold(self, account_id: str, amount_nano: int) -> bool:
         """Keep free credit from being leased while a debit by hand is under way; False where there is not

@@ -14,6 +14,7 @@ import msgspec
 
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import MAX_NANO
+from sluicegate.routing.catalog import Price
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -110,7 +111,102 @@ class ProviderCost(msgspec.Struct, tag="provider_cost", kw_only=True, omit_defau
     reason: str = ""
 
 
-Record = Reserved | Extended | Checkpoint | Settled | ProviderCost
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What work that goes on at a provider may cost, and by what it is charged when it ends."""
+
+    row: UsageRow
+    """As it was when the work was taken on."""
+    amount_nano: int
+    """Held for it, of credit and of the spending limits alike."""
+    prepaid: bool = False
+    """The amount is held of its account's credit."""
+    budget: str | None = None
+    """Under which it is held of its key's spending limits, where it has any."""
+    price: Price | None = None
+    """Of the moment at which it was admitted; None: free."""
+    units: Usage = msgspec.field(default_factory=Usage)
+    """What was asked for, and counts where the provider does not say what it made."""
+
+
+ObjectKind = Literal["video", "file", "batch"]
+
+
+class KeptObject(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a provider keeps for one account: a file, or work that goes on there."""
+
+    kind: ObjectKind
+    provider: str
+    upstream_id: str
+    account_id: str
+    model: str = ""
+    """The public id; of a file, which its requests name."""
+    created_at: float = 0.0
+    told: bytes = b"{}"
+    """What the provider last said of it, a JSON object in its own words."""
+    purpose: str = ""
+    """Of a file."""
+    units: Usage | None = None
+    """Tokens that the requests in a file may use, counted from above."""
+    job: Job | None = None
+    open: bool = False
+    """Its work goes on: it is not settled yet."""
+    number: int = 0
+    """Orders what is kept; the store's."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in logs."""
+        return f"{self.provider}/{self.upstream_id}"
+
+
+class HandedOver(msgspec.Struct, tag="handed_over", kw_only=True):
+    """A request was answered by work that goes on at a provider: from here on the supervisor sees to its end."""
+
+    request_id: str
+    account_id: str
+    object: KeptObject
+
+
+class JobEnd(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How work at a provider ended, for its row."""
+
+    status: str
+    error: str | None = None
+    usage: Usage = msgspec.field(default_factory=Usage)
+    usage_source: UsageSource = "none"
+    usage_odd: bool = False
+    list_cost_nano_usd: int = 0
+    told: bytes = b"{}"
+    """What the provider says of it now."""
+    files: list[KeptObject] = []
+    """What it left behind."""
+
+
+def settle_job(job: Job, end: JobEnd, covered_nano: int, at: float) -> Settled:
+    """Resolve work that has ended.
+
+    Args:
+        covered_nano: what is held for it by now; what it costs beyond is the operator's.
+        at: seconds since 1970.
+    """
+    held = job.prepaid or job.budget is not None
+    cost = min(end.list_cost_nano_usd, covered_nano) if held else end.list_cost_nano_usd
+    row = msgspec.structs.replace(
+        job.row,
+        status=end.status,
+        error=end.error,
+        usage=end.usage,
+        usage_source=end.usage_source,
+        usage_odd=end.usage_odd,
+        list_cost_nano_usd=end.list_cost_nano_usd,
+        cost_nano_usd=cost,
+        shortfall_nano_usd=end.list_cost_nano_usd - cost,
+        duration_ms=round(max(0.0, at - job.row.started_at) * 1000, 3),
+    )
+    return Settled(request_id=row.request_id, account_id=row.account_id, row=row)
+
+
+Record = Reserved | Extended | Checkpoint | Settled | ProviderCost | HandedOver
 
 FUNDING = "funding"
 """The world outside: what customers paid in, and what providers were paid."""
@@ -264,7 +360,8 @@ class Reservations:
     ::
 
         (none) ── Reserved ──▶ pending ── Settled, charged ───────▶ posted
-                                │    └─── Settled, nothing due ──▶ voided
+                                │    ├─── Settled, nothing due ──▶ voided
+                                │    └─── HandedOver ────────────▶ pending in the store, until its job has ended
                                 └──────── the worker died ────────▶ expired   (settle_after_crash)
     """
 
@@ -282,7 +379,7 @@ class Reservations:
         does.
         """
         match record:
-            case Settled():
+            case Settled() | HandedOver():
                 self._pending.pop(record.request_id, None)
             case Reserved():
                 self._pending[record.request_id] = Reservation(

@@ -172,7 +172,10 @@ def _charge_classes(price: Price | None, usage: Usage, asked_tier: str | None) -
     else:
         total *= ONCE
     # Tokens cost millionths of millionths of a nano-USD here, seconds thousandths; one rounding takes both.
-    total += media_ms * price.per_second * (TOKENS_PER_RATE * ONCE // 1000)
+    per_second = price.per_second
+    if media_ms and price.per_video_second:
+        per_second = _image_price(price.per_video_second, usage.image_size, usage.image_quality)
+    total += media_ms * per_second * (TOKENS_PER_RATE * ONCE // 1000)
     nano = (
         round_half_up(total, TOKENS_PER_RATE * ONCE)
         + price.per_request

@@ -25,6 +25,7 @@ from sluicegate.routing.health import HealthRules
 from sluicegate.routing.proxy_env import choose_proxy
 from sluicegate.server.settings import (
     BillingSettings,
+    JobSettings,
     JournalSettings,
     MediaSettings,
     ResponsesStoreSettings,
@@ -155,6 +156,9 @@ class Config:
                 max_bytes=sections.media.max_bytes,
                 timeout_s=sections.media.timeout,
                 allow_hosts=sections.media.allow_hosts,
+            ),
+            jobs=JobSettings(
+                poll_every_s=sections.jobs.poll_every, give_up_after_s=sections.jobs.give_up_after
             ),
             responses_store=ResponsesStoreSettings(
                 enabled=sections.responses_store.enabled,

@@ -154,7 +154,8 @@ def mark_up(price: Price, millionths: int) -> Price:
         for tier in price.tiers
     )
     images = tuple(msgspec.structs.replace(image, nano=raised(image.nano)) for image in price.per_image)
-    return msgspec.structs.replace(price, **rates, tiers=tiers, per_image=images)
+    seconds = tuple(msgspec.structs.replace(row, nano=raised(row.nano)) for row in price.per_video_second)
+    return msgspec.structs.replace(price, **rates, tiers=tiers, per_image=images, per_video_second=seconds)
 
 
 @cache

@@ -41,6 +41,10 @@ def price_of(row: ListedPrice) -> Price:
         per_image=tuple(
             ImagePrice(nano=image.usd, size=image.size, quality=image.quality) for image in row.per_image
         ),
+        per_video_second=tuple(
+            ImagePrice(nano=second.usd, size=second.size, quality=second.quality)
+            for second in row.per_video_second
+        ),
         tiers=tiers,
         service_tiers={tier.lower(): factor for tier, factor in row.service_tiers.items()},
     )

@@ -503,6 +503,16 @@ class ResponsesStore(Section):
     """Bytes of all that are kept; those that expire first make room."""
 
 
+class Jobs(Section):
+    """Work that goes on at providers after its request was answered: video jobs and batches."""
+
+    poll_every: Annotated[Duration, Field(gt=0)] = 15.0
+    """How soon, and then how often at first, a job that nobody asks for is asked after. Old ones are asked after more
+    rarely, but at least every twenty times as long."""
+    give_up_after: Annotated[Duration, Field(gt=0)] = 172_800.0
+    """A job that has not ended by then is settled as failed, and costs nothing."""
+
+
 # --- Providers, models, accounts, keys ---
 
 
@@ -739,7 +749,7 @@ class TierRow(Rates):
 
 
 class ImageRow(Section):
-    """The price of one image."""
+    """The price of one image, or of a second of video."""
 
     empty_means_default: ClassVar[bool] = False
 
@@ -763,6 +773,8 @@ class ListedPrice(Rates):
     """Images sold by the piece: the first that fits in size and quality, else the dearest."""
     per_second: PriceUsd = 0
     """USD for a second of audio or video, by the millisecond."""
+    per_video_second: tuple[ImageRow, ...] = ()
+    """Video sold by the second and size: the first that fits, else the dearest. Left out: `per_second`."""
     per_character: PriceUsd = 0
     """USD for a character that was spoken."""
     tiers: tuple[TierRow, ...] = ()
@@ -792,7 +804,7 @@ class ListedPrice(Rates):
         return self
 
 
-_UNITS = ("per_request", "per_image", "per_second", "per_character")
+_UNITS = ("per_request", "per_image", "per_second", "per_video_second", "per_character")
 """Prices that may stand without rates of tokens."""
 
 
@@ -996,6 +1008,8 @@ class Sections(Section):
     """How strictly requests are translated between formats: default, strict or lenient."""
     responses_store: ResponsesStore = ResponsesStore()
     """Whether responses are kept."""
+    jobs: Jobs = Jobs()
+    """Video jobs and batches."""
     providers: dict[Name, ProviderRow] = {}
     """Who serves models, by name."""
     models: dict[ModelId, ModelRow] = {}

@@ -59,6 +59,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first that fits an image; where none does, the dearest."""
     per_second: int = 0
     """Nano-USD for a second of audio or video, exact to the millisecond."""
+    per_video_second: tuple[ImagePrice, ...] = ()
+    """Nano-USD for a second of video, by size: the first that fits, else the dearest; empty: `per_second`."""
     per_character: int = 0
     """Nano-USD for a character that was spoken."""
     tiers: tuple["PriceTier", ...] = ()

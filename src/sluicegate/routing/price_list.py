@@ -75,10 +75,11 @@ def _rates(prefix: str, price: Price | None) -> Iterator[tuple[str, Any]]:
     for name, value in msgspec.to_builtins(price).items():
         if name == "service_tiers":
             yield from ((f"{prefix}{SERVICE_TIER}{tier}", factor) for tier, factor in value.items())
-        elif name == "per_image":
+        elif name in ("per_image", "per_video_second"):
+            unit = name.replace("_", " ")
             for image in value:
                 of = " ".join(filter(None, (image.get("quality"), image.get("size")))) or "any"
-                yield f"{prefix}per image, {of}", image["nano"]
+                yield f"{prefix}{unit}, {of}", image["nano"]
         elif name == "tiers":
             for tier in price.tiers:
                 yield from _rates(f"{prefix}above {tier.above_input_tokens} tokens: ", tier.price)

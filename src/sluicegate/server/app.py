@@ -31,7 +31,11 @@ from sluicegate.server.generations import answer_generation
 from sluicegate.server.idempotency import claim_request
 from sluicegate.server.inbound import Exchange, InboundServer
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.job_messages import JobAsked
+from sluicegate.server.job_poll import poll
+from sluicegate.server.job_requests import read_job_request
 from sluicegate.server.journal import JournalWriter
+from sluicegate.server.kept_objects import Shelf
 from sluicegate.server.kept_responses import answer_kept
 from sluicegate.server.overload import Overload
 from sluicegate.server.refusals import JSON, answer_headers, error_lines
@@ -56,6 +60,8 @@ log = logging.getLogger(__name__)
 
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 MODELS = "/v1/models"
+JOBS = frozenset({"videos", "video_remix", "batches"})
+"""Endpoints whose requests may name what a provider keeps."""
 STOP_GRACE_S = 0.5
 """How long requests that were stopped, and clients that owe us an acknowledgement, have to end."""
 
@@ -87,6 +93,8 @@ class Gateway:
         till.on_crash = settings.billing.on_crash
         self._bench = Bench(settings, till, self._deadlines, self._pool, number)
         link.on_running_asked = self._bench.running_row
+        link.on_job_asked = self._job_asked
+        self._polls: set[asyncio.Task[None]] = set()
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
         self._overload = Overload(
@@ -154,8 +162,20 @@ class Gateway:
 
     def close(self) -> None:
         """Let go of everything."""
+        for task in self._polls:
+            task.cancel()
         self._pool.close()
         self._deadlines.close()
+
+    def _job_asked(self, asked: JobAsked) -> None:
+        """Ask a provider how a job is: the supervisor wants to know."""
+        task = self._loop.create_task(self._poll_job(asked))
+        self._polls.add(task)
+        task.add_done_callback(self._polls.discard)
+
+    async def _poll_job(self, asked: JobAsked) -> None:
+        targets = self._bench.plan.targets
+        self._link.send(await poll(self._pool, targets, asked.object, asked.question, polled=True))
 
     def counters(self) -> dict[str, list[Any]]:
         """Return a snapshot for the metrics."""
@@ -192,7 +212,7 @@ class Gateway:
                 raise Overloaded("The gateway is restarting.")
             self._overload.check()
             exchange.route = route
-            if takes_form(route):
+            if takes_form(route, exchange.header(b"content-type")):
                 boundary = boundary_of(exchange.header(b"content-type"))
                 exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
                 exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
@@ -251,6 +271,9 @@ class Gateway:
                         "'Idempotency-Key' is not supported with forms.", param="Idempotency-Key"
                     )
                 asked = await read_form(route, upload, exchange.content_length or exchange.body_bytes)
+            elif route.endpoint in JOBS:
+                shelf = Shelf(self._bench, exchange, key, request_id)
+                upload, asked = None, await read_job_request(route, exchange.body, shelf)
             else:
                 upload, asked = None, read_request(route, exchange.body)
             unary = UnaryInterpreter(route, asked, policy, upload)
@@ -263,6 +286,8 @@ class Gateway:
             body = await answer_kept(self._bench, exchange, key, route)
             if not exchange.gone:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
+        elif route.kind == "objects":
+            await Shelf(self._bench, exchange, key, request_id).answer(route)
         elif route.kind == "generation":
             body = await answer_generation(self._bench, self._link, key, route.id)
             if not exchange.gone:

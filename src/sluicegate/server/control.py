@@ -20,6 +20,14 @@ from sluicegate.billing.limits import Grant, Return, Want
 from sluicegate.errors import DecodeError, StoreUnavailable
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold, RunningAsked, RunningTold
+from sluicegate.server.job_messages import (
+    JobAsked,
+    JobTold,
+    ObjectDropped,
+    ObjectPut,
+    ObjectsAsked,
+    ObjectsTold,
+)
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.store import KeptResponse
 
@@ -179,6 +187,8 @@ FromSupervisor = (
     | ClaimAnswer
     | GenerationTold
     | RunningAsked
+    | ObjectsTold
+    | JobAsked
     | Order
 )
 
@@ -307,10 +317,14 @@ FromWorker = (
     | RunningTold
     | RunChanged
     | RunAsked
+    | ObjectsAsked
+    | ObjectPut
+    | ObjectDropped
+    | JobTold
     | Counters
 )
 
-Answer = TypeVar("Answer", ClaimAnswer, GenerationTold)
+Answer = TypeVar("Answer", ClaimAnswer, GenerationTold, ObjectsTold)
 
 
 # ── framing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -457,6 +471,8 @@ class SupervisorLink:
         """The connection is gone: no lease comes any more."""
         self.on_running_asked: Callable[[str, str], UsageRow | None] | None = None
         """Finds the row of a running request by the ids of its key and its own."""
+        self.on_job_asked: Callable[[JobAsked], None] | None = None
+        """Has a provider asked how a job is."""
         self.lost = asyncio.Event()
         """Set when the supervisor is gone for good."""
         self._loop = asyncio.get_running_loop()
@@ -637,7 +653,12 @@ class SupervisorLink:
                 found = self.on_running_asked
                 row = None if found is None else found(message.key_id, message.request_id)
                 self.send(RunningTold(message.question, row))
-            case ClaimAnswer() | GenerationTold() | ResponseAnswer():
+            case JobAsked():
+                if self.on_job_asked is not None:
+                    self.on_job_asked(message)
+                else:  # the worker is being built: another time
+                    self.send(JobTold(message.question, message.object, polled=True))
+            case ClaimAnswer() | GenerationTold() | ResponseAnswer() | ObjectsTold():
                 waiting = self._asked.pop(message.question, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)

@@ -126,6 +126,7 @@ class Exchange(RequestHead):
         "_connection",
         "_held_bytes",
         "_open",
+        "_sized",
         "_transport",
         "answered",
         "body",
@@ -184,7 +185,7 @@ class Exchange(RequestHead):
         super().__init__()
         self._connection = connection
         self._transport = connection.transport
-        self._open = False
+        self._open = self._sized = False
         self._held_bytes = 0
         self.body = b""
         self.body_bytes = 0
@@ -254,6 +255,21 @@ class Exchange(RequestHead):
             b"%b%b%btransfer-encoding: chunked\r\n\r\n%b" % (line, headers, connection, piece)
         )
 
+    def start_sized(self, status: int, headers: bytes, size: int) -> None:
+        """Send the head of a streamed answer whose size is known: it is not chunked, and has to have that many bytes.
+
+        An answer that is given up before them does not look complete.
+        """
+        self._begin_answer()
+        if self.gone:
+            return
+        if not self.complete:
+            self.closing = True
+        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        connection = _CLOSE if self.closing else b""
+        self._sized = True
+        self._transport.write(b"%b%b%bcontent-length: %d\r\n\r\n" % (line, headers, connection, size))
+
     def write(self, data: bytes) -> None:
         """Send one piece of a streamed answer."""
         if self._open and data:
@@ -266,7 +282,7 @@ class Exchange(RequestHead):
             return
         if not self.answered or self.ended:
             raise AssertionError("write outside a streamed answer")
-        if self.http10 and self.method != "HEAD":
+        if (self.http10 or self._sized) and self.method != "HEAD":
             self._transport.write(data)
 
     def end(self, last: bytes = b"") -> None:

@@ -27,7 +27,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from sluicegate.billing.ledger import Checkpoint, Extended, Record, Reserved, Settled
+from sluicegate.billing.ledger import Checkpoint, Extended, HandedOver, Record, Reserved, Settled
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.settings import JournalSettings
 from sluicegate.server.telemetry import JOURNAL_FAILED, log
@@ -195,9 +195,9 @@ class JournalWriter:
         buffer[8:12] = checksum.to_bytes(4, "little")
         kind = type(record)
         if self._end + size + TAIL_BYTES > self._allocated:
-            self._make_room(size, urgent=kind is Settled or kind is Checkpoint)
+            self._make_room(size, urgent=kind is Settled or kind is Checkpoint or kind is HandedOver)
         self._write(buffer, size)
-        if kind is Settled:
+        if kind is Settled or kind is HandedOver:
             self._pending.pop(record.request_id, None)
             self._extended.pop(record.request_id, None)
             self._checkpoints.pop(record.request_id, None)

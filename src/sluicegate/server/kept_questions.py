@@ -4,10 +4,11 @@ Source: wire formats page `responses.md`, "State".
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from sluicegate.errors import StateUnknown, UpstreamError, UpstreamGarbled
 from sluicegate.server.targets import Target
-from sluicegate.server.upstream import UpstreamPool
+from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire import json_edit
 from sluicegate.wire.upstream_errors import from_response
 
@@ -47,6 +48,84 @@ class _Sink:
             self.done.set_exception(error)
 
 
+class _LineSink(_Sink):
+    """Gives lines as they come, and holds the provider back while nobody takes them."""
+
+    def __init__(self, connection: UpstreamConnection, max_line_bytes: int) -> None:
+        super().__init__()
+        self.lines: list[bytes] = []
+        self.news = asyncio.Event()
+        self._connection = connection
+        self._most = max_line_bytes
+        self._rest = b""
+
+    def body_received(self, data: bytes) -> None:
+        if self.status != 200:
+            super().body_received(data)
+            return
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self.lines += whole
+        if len(self._rest) > self._most:
+            self.failed(UpstreamGarbled("A line of the provider's file is too long."))
+            self._connection.abort()
+
+    def read_done(self) -> None:
+        self.news.set()
+        if self.lines and not self.done.done():
+            self._connection.pause_reading()
+
+    def body_completed(self) -> None:
+        if self._rest:
+            self.lines.append(self._rest)
+        super().body_completed()
+        self.news.set()
+
+    def failed(self, error: UpstreamError) -> None:
+        super().failed(error)
+        self.news.set()
+
+
+async def read_lines(
+    pool: UpstreamPool, target: Target, suffix: str, max_line_bytes: int
+) -> AsyncIterator[bytes]:
+    """Give a file that a provider keeps line by line, empty ones left out.
+
+    Args:
+        max_line_bytes: a longer line ends it.
+    Raises:
+        StateUnknown: it keeps none.
+        UpstreamError: it did not answer in time, or not well; lines may have been given by then.
+    """
+    connection = pool.take(target.origin) or await pool.connect(target.origin, CALL_S)
+    sink = _LineSink(connection, max_line_bytes)
+    connection.send(target.kept_head("GET", suffix, ""), b"", sink)
+    try:
+        ended = False
+        while not ended:
+            async with asyncio.timeout(CALL_S):
+                await sink.news.wait()
+            sink.news.clear()
+            ended = sink.done.done()
+            lines, sink.lines = sink.lines, []
+            for line in lines:
+                if line.strip():
+                    yield line
+                    await asyncio.sleep(0)
+            if not sink.done.done():
+                connection.resume_reading()
+    except TimeoutError:
+        raise UpstreamError("The provider did not answer in time.") from None
+    finally:
+        if not sink.done.done():
+            connection.abort()
+            sink.done.cancel()
+    body = await sink.done
+    if sink.status == 404:
+        raise StateUnknown("The provider keeps no such file.")
+    if sink.status != 200:
+        raise from_response(sink.status, sink.headers, body, target.provider.api_keys)
+
+
 async def ask(
     pool: UpstreamPool,
     target: Target,
@@ -54,10 +133,13 @@ async def ask(
     suffix: str,
     query: str = "",
     *,
+    body: bytes = b"",
     timeout_s: float = CALL_S,
 ) -> bytes:
-    """Ask a provider about an answer that it keeps; return the JSON object that it tells.
+    """Ask a provider about what it keeps; return the JSON object that it tells.
 
+    Args:
+        body: JSON.
     Raises:
         StateUnknown: it keeps none.
         UpstreamError: it did not answer in time, or not well.
@@ -67,8 +149,8 @@ async def ask(
         async with asyncio.timeout(timeout_s):
             connection = pool.take(target.origin) or await pool.connect(target.origin, timeout_s)
             try:
-                connection.send(target.kept_head(method, suffix, query), b"", sink)
-                body = await sink.done
+                connection.send(target.kept_head(method, suffix, query, len(body)), body, sink)
+                answer = await sink.done
             finally:
                 if not sink.done.done() or sink.done.cancelled():
                     connection.abort()
@@ -77,7 +159,7 @@ async def ask(
     if sink.status == 404:
         raise StateUnknown("The provider keeps no such answer.")
     if sink.status != 200:
-        raise from_response(sink.status, sink.headers, body, target.provider.api_keys)
-    if not (body.startswith(b"{") and json_edit.is_json(body)):
+        raise from_response(sink.status, sink.headers, answer, target.provider.api_keys)
+    if not (answer.startswith(b"{") and json_edit.is_json(answer)):
         raise UpstreamGarbled("The provider's answer is no JSON object.")
-    return body
+    return answer

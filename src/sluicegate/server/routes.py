@@ -9,7 +9,18 @@ from urllib.parse import parse_qsl, unquote
 from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
 from sluicegate.messages import Endpoint, Format
 
-Kind = Literal["generate", "unary", "count_tokens", "models", "model", "probe", "generation", "response"]
+Kind = Literal[
+    "generate",
+    "unary",
+    "count_tokens",
+    "models",
+    "model",
+    "probe",
+    "generation",
+    "response",
+    "objects",
+    "upload",
+]
 
 _GENERATE: dict[str, Format] = {
     "/v1/chat/completions": "chat",
@@ -44,6 +55,13 @@ _GEMINI_METHODS: dict[str, tuple[Kind, bool]] = {
 }
 _RESPONSES = "/v1/responses/"
 _OF_RESPONSE = {"": ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
+_OBJECTS: dict[str, Endpoint] = {"videos": "videos", "files": "files", "batches": "batches"}
+"""What providers keep, by the path under which it is listed."""
+_OF_OBJECT: dict[Endpoint, dict[str, tuple[str, ...]]] = {
+    "videos": {"": ("GET", "DELETE"), "content": ("GET",), "remix": ("POST",)},
+    "files": {"": ("GET", "DELETE"), "content": ("GET",)},
+    "batches": {"": ("GET",), "cancel": ("POST",)},
+}
 _DOUBLED = ("/v1/v1/", "/v1beta/v1beta/", "/v1/v1beta/", "/v1beta/v1/")
 
 
@@ -60,9 +78,9 @@ class Route(NamedTuple):
     array: bool = False
     """Gemini without `alt=sse`: a JSON array instead of events."""
     id: str = ""
-    """Of the response that the path names."""
+    """Of the response, or of what else is kept, that the path names."""
     part: str = ""
-    """What of it, or what to do with it: nothing more, `input_items`, `cancel`."""
+    """What of it, or what to do with it: nothing more, `input_items`, `content`, `cancel`; or `list`, of all."""
     endpoint: Endpoint | None = None
     """Of a request whose answer is no text."""
     batch: bool = False
@@ -122,6 +140,10 @@ def match(method: str, path: str, query: str) -> Route:
             return Route("model", of, model) if model else Route("models", of)
     if path.startswith(_RESPONSES):
         return _response(method, path)
+    if path.startswith("/v1/"):
+        name, _, rest = path[4:].partition("/")
+        if name in _OBJECTS:
+            return _object(method, path, _OBJECTS[name], rest)
     if path.startswith("/v1/generations/"):
         _require(method, "GET", "HEAD")
         return Route("generation", id=unquote(path[16:]))
@@ -136,6 +158,23 @@ def _response(method: str, path: str) -> Route:
         raise _unknown(method, path)
     _require(method, *methods)
     return Route("response", "responses", id=unquote(id), part=part)
+
+
+def _object(method: str, path: str, endpoint: Endpoint, rest: str) -> Route:
+    """Return what is asked of files, video jobs or batches."""
+    if not rest:
+        _require(method, "GET", "POST")
+        if method == "POST":
+            return Route("upload" if endpoint == "files" else "unary", endpoint=endpoint)
+        return Route("objects", endpoint=endpoint, part="list")
+    id, _, part = rest.partition("/")
+    methods = _OF_OBJECT[endpoint].get(part)
+    if methods is None:
+        raise _unknown(method, path)
+    _require(method, *methods)
+    if part == "remix":
+        return Route("unary", endpoint="video_remix", id=unquote(id))
+    return Route("objects", endpoint=endpoint, id=unquote(id), part=part)
 
 
 def _gemini_model(name: str) -> str:

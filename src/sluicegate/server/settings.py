@@ -79,6 +79,13 @@ class ResponsesStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 1_073_741_824
 
 
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How work that goes on at providers is followed; seconds."""
+
+    poll_every_s: float = 15.0
+    give_up_after_s: float = 172_800.0
+
+
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where settlements are written first, and how safely."""
 
@@ -100,6 +107,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     journal: JournalSettings
     media: MediaSettings = MediaSettings()
     responses_store: ResponsesStoreSettings = ResponsesStoreSettings()
+    jobs: JobSettings = JobSettings()
     translation: TranslationPolicy
     catalogue: Catalogue
     key_secret: bytes

@@ -22,6 +22,7 @@ from sluicegate import __version__
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import LeaseBook
+from sluicegate.billing.ledger import KeptObject
 from sluicegate.billing.shortfall import ShortfallWatch
 from sluicegate.billing.spending_limits import begins_at, day_of, limits_of
 from sluicegate.errors import BadRequest, ConfigError, SluicegateError, StoreUnavailable
@@ -55,6 +56,8 @@ from sluicegate.server.drain import Committed, JournalDrain
 from sluicegate.server.generation_desk import GenerationDesk
 from sluicegate.server.generation_messages import GenerationAsked, RunningTold
 from sluicegate.server.health_board import HealthBoard
+from sluicegate.server.job_desk import JobDesk
+from sluicegate.server.job_messages import JobTold, ObjectDropped, ObjectPut, ObjectsAsked
 from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.limit_desk import LimitDesk
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
@@ -83,7 +86,15 @@ from sluicegate.server.telemetry import (
     merge,
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
-from sluicegate.store import Account, ConfiguredAccount, ConfiguredKey, Store, open_store, store_file
+from sluicegate.store import (
+    Account,
+    CommitResult,
+    ConfiguredAccount,
+    ConfiguredKey,
+    Store,
+    open_store,
+    store_file,
+)
 from sluicegate.store.spending import load_budgets, refuse_limits_below_spent
 
 PROBE_S = 1.0
@@ -181,6 +192,7 @@ class _Books(NamedTuple):
     keys: list[KeyRecord]
     budgets: Budgets
     shortfall: ShortfallWatch
+    jobs: list[KeptObject]
 
 
 async def _read_books(store: Store, settings: SupervisorSettings) -> _Books:
@@ -193,6 +205,7 @@ async def _read_books(store: Store, settings: SupervisorSettings) -> _Books:
         keys,
         await load_budgets(store, keys, now),
         ShortfallWatch(limit_nano, now, await store.shortfall_since(today)),
+        await store.open_jobs(),
     )
 
 
@@ -276,6 +289,19 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._responses = ResponseKeeper(store, self._slots.send, self._begin)
         self._responses.settings = settings.worker.responses_store
+        self._jobs = JobDesk(
+            store,
+            self._drain,
+            self._bank,
+            self._slots.send,
+            lambda: self._slots.live,
+            self._begin,
+            self._job_settled,
+        )
+        self._jobs.settings = settings.worker.jobs
+        for kept in books.jobs:
+            if kept.job is not None:
+                self._jobs.hold(kept.job, None)
         self._fault: BaseException | None = None
 
     # Life
@@ -287,6 +313,7 @@ class Supervisor:
             self._begin(self._probe())
             self._begin(self._claims.run())
             self._begin(self._responses.run())
+            self._begin(self._jobs.run())
             await self._control.open()
             await self._admin.start()
             starting = asyncio.create_task(self._slots.start())
@@ -391,6 +418,8 @@ class Supervisor:
                 self._drain.wake()
             case ResponseAsked() | ResponseKept() | ResponseDropped():
                 self._responses.asked(worker.number, message)
+            case ObjectsAsked() | ObjectPut() | ObjectDropped() | JobTold():
+                self._jobs.heard(worker.number, message)
             case RunChanged():
                 self._responses.run_changed(worker.number, message)
             case RunAsked():
@@ -410,6 +439,7 @@ class Supervisor:
     def died(self, worker: WorkerProcess) -> None:
         """See that the journal of a worker that ended is committed, and then its leases freed."""
         self._responses.forget_runs(worker.number)
+        self._jobs.forget_worker(worker.number)
         self._limits.release_worker(worker.number)
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
@@ -430,6 +460,9 @@ class Supervisor:
                 )
         if result.shortfall:
             self._watch_shortfall(result.shortfall)
+        for record in result.handed_over:
+            if record.object.job is not None:
+                self._jobs.hold(record.object.job, committed.worker)
         if committed.ended:
             if committed.worker in self._slots.live:
                 # What it said last is still unread; it may bring leases back, or have taken some.
@@ -441,6 +474,13 @@ class Supervisor:
         """Free what a dead worker held: its leases, and claims of requests that it never reserved."""
         self._bank.release_worker(worker)
         self._claims.release_worker(worker)
+
+    def _job_settled(self, result: CommitResult) -> None:
+        for row in result.rows:
+            self._tally.add(SETTLED, 1)
+            self._tally.settled(row)
+        if result.shortfall:
+            self._watch_shortfall(result.shortfall)
 
     def _watch_shortfall(self, shortfall: Mapping[str, int]) -> None:
         newly = self._shortfall.add(shortfall, time.time())
@@ -510,6 +550,7 @@ class Supervisor:
         kept = what_needs_restart(self._settings, new)
         self._settings = with_new_worker_settings(self._settings, new)
         self._responses.settings = self._settings.worker.responses_store
+        self._jobs.settings = self._settings.worker.jobs
         self._shortfall.limit_nano = new.worker.billing.shortfall_limit_nano
         self._slots.send_all(Configure(self._settings.worker))
         self._slots.send_all(Cautious(self._shortfall.passed))

@@ -13,6 +13,9 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import (
     Checkpoint,
     Extended,
+    HandedOver,
+    Job,
+    KeptObject,
     ProviderCost,
     Reservation,
     Reserved,
@@ -367,6 +370,38 @@ class Tab:
         finally:  # what the journal has stands, whatever the disk says
             self._close(row.cost_nano_usd)
         return row
+
+    async def hand_over(self, kept: KeptObject) -> None:
+        """Leave the request pending, with all that is held for it, to the supervisor: its work goes on at a provider.
+
+        Args:
+            kept: what went on; its job is put in here.
+        Raises:
+            StoreUnavailable: the journal takes nothing, or the disk did not confirm it; nobody may learn of the work.
+        """
+        if self.settled:
+            raise AssertionError("a request is settled once")
+        kept.open = True
+        kept.job = Job(
+            row=self.row,
+            amount_nano=self.reserved_nano,
+            prepaid=self.prepaid,
+            budget=self._budget,
+            price=self._price,
+            units=self._units or Usage(),
+        )
+        journal = self._till.journal
+        record = HandedOver(request_id=self.row.request_id, account_id=self._key.account_id, object=kept)
+        self.settled = True
+        try:
+            journal.append(record)
+        except StoreUnavailable:
+            self.owed = True
+            self._till.owe(self)
+            raise
+        self._till.link.wake()
+        if self._till.synced:
+            await journal.synced()
 
     async def _cover(self, missing: int) -> int:
         """Take what a charge needs beyond its reservation, as far as credit and spending limits allow."""

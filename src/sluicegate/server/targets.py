@@ -37,6 +37,10 @@ _PATHS: Mapping[str, str] = {
     "image_variations": "/images/variations",
     "transcription": "/audio/transcriptions",
     "audio_translation": "/audio/translations",
+    "videos": "/videos",
+    "video_remix": "/videos/{kept}/remix",
+    "files": "/files",
+    "batches": "/batches",
 }
 _COUNT_PATHS: Mapping[str, str] = {
     "messages": "/count_tokens",
@@ -136,8 +140,8 @@ class Target:
         self._next_key = (self._next_key + 1) % len(heads)
         return b"%b%bcontent-length: %d\r\n\r\n" % (heads[self._next_key][stream], lines, body_bytes)
 
-    def kept_head(self, method: str, suffix: str, query: str) -> bytes:
-        """Return the head of a request, without a body, about what the provider keeps.
+    def kept_head(self, method: str, suffix: str, query: str, body_bytes: int = 0) -> bytes:
+        """Return the head of a request about what the provider keeps.
 
         Args:
             suffix: follows the format's path.
@@ -147,7 +151,7 @@ class Target:
         path, _, own = plain.partition("?")
         joined = "&".join(part for part in (own, query) if part)
         wanted = f"{method} {path}{suffix}" + (f"?{joined}" if joined else "")
-        return self.head(0, stream=False).replace(b"POST " + plain.encode(), wanted.encode(), 1)
+        return self.head(body_bytes, stream=False).replace(b"POST " + plain.encode(), wanted.encode(), 1)
 
     def upload_head(self, framing: bytes, content_type: bytes, *, stream: bool) -> bytes:
         """Return the head of a request with a form.

@@ -294,6 +294,8 @@ SETTLEMENTS_OWED = Event("settlements_owed", logging.ERROR)
 """The journal takes no settlements: answers are broken off, and settled as soon as it does."""
 CLAIMS_UNKEPT = Event("claims_unkept", logging.WARNING)
 """The store did not take what was said of an idempotency key; repeats are told to come back."""
+JOB_GIVEN_UP = Event("job_given_up", logging.WARNING)
+"""A job at a provider has not ended for `jobs.give_up_after`: settled as failed, nothing charged."""
 JOURNAL_DAMAGED = Event("journal_damaged", logging.ERROR)
 """Bytes that no record explains, kept in a .bad file."""
 JOURNAL_TORN = Event("journal_torn", logging.INFO)

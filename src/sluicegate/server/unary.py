@@ -28,6 +28,7 @@ from sluicegate.wire.unary.images import ImagesRequest
 from sluicegate.wire.unary.moderation import ModerationRequest
 from sluicegate.wire.unary.rerank import RerankRequest
 from sluicegate.wire.unary.speech import SpeechRequest
+from sluicegate.wire.unary.videos import VideoFormRequest, VideoRequest
 
 _READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
     "embeddings": EmbeddingsRequest,
@@ -35,16 +36,25 @@ _READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
     "rerank": RerankRequest,
     "images": ImagesRequest,
     "speech": SpeechRequest,
+    "videos": VideoRequest,
 }
 _FORMS: dict[Endpoint, type[FormRequest]] = {
     request.ENDPOINT: request
-    for request in (TranscriptionRequest, AudioTranslationRequest, ImageEditRequest, ImageVariationRequest)
+    for request in (
+        TranscriptionRequest,
+        AudioTranslationRequest,
+        ImageEditRequest,
+        ImageVariationRequest,
+        VideoFormRequest,
+    )
 }
 _SERVICES: dict[Endpoint, str] = {
     "gemini_embeddings": "embeddings",
     "audio_translation": "transcription",
     "image_edits": "images",
     "image_variations": "images",
+    "videos": "video",
+    "video_remix": "video",
 }
 """How a provider's row names an endpoint, where not alike."""
 
@@ -61,9 +71,11 @@ def read_request(route: Route, body: bytes) -> UnaryRequest:
     return _READERS[route.endpoint](body)
 
 
-def takes_form(route: Route) -> bool:
-    """Whether the endpoint's requests come as forms."""
-    return route.endpoint in _FORMS
+def takes_form(route: Route, content_type: bytes | None) -> bool:
+    """Whether a request comes as a form: those to some endpoints do, to others they may."""
+    if route.endpoint in _FORMS:
+        return route.endpoint not in _READERS or (content_type or b"").lower().startswith(b"multipart/")
+    return False
 
 
 async def read_form(route: Route, upload: Upload, size: int) -> UnaryRequest:
@@ -143,6 +155,12 @@ class UnaryInterpreter:
     def units(self) -> Usage | None:
         """What it is known to be charged for beside tokens."""
         return self.request.units
+
+    @property
+    def keeper(self) -> str:
+        """The provider that keeps what the request names."""
+        keeper: str = getattr(self.request, "keeper", "")
+        return keeper
 
     @property
     def passes_bytes(self) -> bool:

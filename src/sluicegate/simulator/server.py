@@ -26,6 +26,7 @@ from sluicegate.simulator.connection import Connection
 from sluicegate.simulator.endpoints import form_of, is_endpoint, is_form, script_of
 from sluicegate.simulator.faults import ANSWERS, FAULTS, script_of_model
 from sluicegate.simulator.formats import Ask, format_of
+from sluicegate.simulator.jobs import Jobs
 from sluicegate.simulator.kept_responses import KeptResponses
 from sluicegate.simulator.pace import Pacer
 from sluicegate.simulator.player import Player
@@ -99,6 +100,8 @@ class Simulator:
         self.default = self._default_answer()
         self.kept = KeptResponses()
         """Answers that Responses clients may come back to."""
+        self.jobs = Jobs()
+        """Files, video jobs and batches."""
         self.port = self.settings.port
         self._rules: list[Rule] = []
         self._server: asyncio.Server | None = None
@@ -232,6 +235,8 @@ class Simulator:
             self._control(connection, record)
             return None
         kept = self.kept.answer(record)
+        if kept is None and record.body_at is not None and self.jobs.names(record.path):
+            kept = self._take("body", record) or self.jobs.answer(record)
         format = record.format or "chat"
         asked, trouble = _Asked(), None
         if record.body_at is not None and kept is None:

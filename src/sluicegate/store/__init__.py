@@ -14,7 +14,7 @@ import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
-from sluicegate.billing.ledger import EntryKind, Record, UsageRow
+from sluicegate.billing.ledger import EntryKind, HandedOver, KeptObject, ObjectKind, Record, Settled, UsageRow
 from sluicegate.errors import BadRequest
 
 Origin = Literal["config", "command"]
@@ -81,6 +81,22 @@ class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.input) + len(self.response)
 
 
+class ObjectQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of an account's objects at providers, newest first."""
+
+    account_id: str
+    kind: ObjectKind
+    provider: str = ""
+    upstream_id: str | None = None
+    """The one of this id at `provider`; None: all."""
+    purpose: str | None = None
+    after: int | None = None
+    """`number` of the one that they follow."""
+    ascending: bool = False
+    """Oldest first."""
+    limit: int = 1
+
+
 class CommitResult(msgspec.Struct, kw_only=True):
     """What one batch of a journal changed; nothing of what was committed before is in it."""
 
@@ -90,6 +106,8 @@ class CommitResult(msgspec.Struct, kw_only=True):
     """Nano-USD that the operator bore for each account."""
     rows: list[UsageRow] = []
     """Requests that this batch settled, as they were booked."""
+    handed_over: list[HandedOver] = []
+    """Jobs that the supervisor sees to from now on."""
     repeated: int = 0
     """Settlements that had been committed before."""
     clamped: int = 0
@@ -368,6 +386,38 @@ class Store(Protocol):
 
     async def expire_responses(self, now: float) -> None:
         """Delete answers that have lived long enough."""
+        ...
+
+    # What providers keep
+
+    async def put_object(self, kept: KeptObject) -> None:
+        """Add what a provider keeps for an account."""
+        ...
+
+    async def find_objects(self, query: ObjectQuery) -> list[KeptObject]:
+        """Return an account's objects."""
+        ...
+
+    async def open_jobs(self, due_at: float | None = None, limit: int = 1_000_000) -> list[KeptObject]:
+        """Return the jobs that are not settled; with `due_at`, those to be asked after by then."""
+        ...
+
+    async def postpone_job(self, request_id: str, told: bytes | None, due_at: float) -> None:
+        """Note when an open job is asked after next, and what it said of itself."""
+        ...
+
+    async def end_job(
+        self, settled: Settled, told: bytes, files: Sequence[KeptObject], at: float
+    ) -> CommitResult:
+        """Book the end of a job, once, and keep what it left behind; empty where it had ended before."""
+        ...
+
+    async def drop_object(self, kept: KeptObject) -> bool:
+        """Forget an object that is not open; False where there is none."""
+        ...
+
+    async def expire_objects(self, before: float) -> None:
+        """Forget what was made before a moment and is not open."""
         ...
 
     # Looking

@@ -150,6 +150,26 @@ RESPONSES = Table(
 )
 """Answers that Responses clients may go on from. `input` is what one request added; `previous` the row before it."""
 
+OBJECTS = Table(
+    "objects",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("upstream_id", Text, nullable=False),
+    Column("account_id", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("request_id", Text),
+    Column("open", Boolean, nullable=False),
+    Column("due_at", Double, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("told", LargeBinary, nullable=False),
+    Column("object", Text, nullable=False),
+)
+"""What providers keep for accounts: files, video jobs, batches. `object` is the KeptObject as JSON, but for what has a
+column; `due_at` is when an open job is asked after.
+"""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE accounts (id TEXT PRIMARY KEY, unlimited BOOLEAN NOT NULL, created_at {double} NOT NULL)",
@@ -200,6 +220,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             response {bytes} NOT NULL, size BIGINT NOT NULL, created_at {double} NOT NULL,
             expires_at {double} NOT NULL)""",
         "CREATE INDEX responses_by_expiry ON responses (expires_at, created_at, size)",
+    ),
+    (
+        """CREATE TABLE objects (
+            id {identity}, kind TEXT NOT NULL, provider TEXT NOT NULL, upstream_id TEXT NOT NULL,
+            account_id TEXT NOT NULL, purpose TEXT NOT NULL, request_id TEXT UNIQUE, open BOOLEAN NOT NULL,
+            due_at {double} NOT NULL, created_at {double} NOT NULL, told {bytes} NOT NULL, object TEXT NOT NULL)""",
+        "CREATE INDEX objects_by_name ON objects (account_id, kind, upstream_id)",
+        "CREATE INDEX objects_by_due ON objects (due_at) WHERE open",
+        "CREATE INDEX objects_by_age ON objects (created_at)",
     ),
 )
 """Each in a transaction of its own. The words in braces are the dialect's (`sqlite.WORDS`)."""

@@ -34,6 +34,7 @@ from sluicegate.billing.ledger import (
     REVENUE,
     SHORTFALL,
     Entry,
+    HandedOver,
     ProviderCost,
     Record,
     Settled,
@@ -43,7 +44,7 @@ from sluicegate.billing.ledger import (
     settlement,
 )
 from sluicegate.money import MAX_NANO
-from sluicegate.store import CommitResult
+from sluicegate.store import CommitResult, object_rows
 from sluicegate.store.booking import parts
 from sluicegate.store.chain import add_link
 from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, PROVIDER_COSTS, USAGE
@@ -59,7 +60,9 @@ class Batch(NamedTuple):
 
     settled: list[Settled]
     lost: list[ProviderCost]
+    handed_over: list[HandedOver]
     file: str
+    """Empty where no journal told it."""
     offset: int
     at: float
 
@@ -68,12 +71,15 @@ class Batch(NamedTuple):
         """Pick what is booked out of all records."""
         settled: list[Settled] = []
         lost: list[ProviderCost] = []
+        handed_over: list[HandedOver] = []
         for record in records:
             if type(record) is Settled:
                 settled.append(record)
             elif type(record) is ProviderCost:
                 lost.append(record)
-        return cls(settled, lost, file, offset, at)
+            elif type(record) is HandedOver:
+                handed_over.append(record)
+        return cls(settled, lost, handed_over, file, offset, at)
 
 
 def book(connection: Connection, batch: Batch, *, look_up: bool) -> CommitResult:
@@ -87,7 +93,11 @@ def book(connection: Connection, batch: Batch, *, look_up: bool) -> CommitResult
         batch = _leave_out_booked(connection, batch, result)
     if batch.settled or batch.lost:
         _book_new(connection, batch, result)
-    connection.exec_driver_sql(_written(_NOTE_OFFSET, connection.dialect), (batch.file, batch.offset))
+    for record in batch.handed_over:
+        if object_rows.hand_over(connection, record, due_at=batch.at):
+            result.handed_over.append(record)
+    if batch.file:
+        connection.exec_driver_sql(_written(_NOTE_OFFSET, connection.dialect), (batch.file, batch.offset))
     return result
 
 

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
-from sluicegate.billing.ledger import Entry, EntryKind, Record, UsageRow, deposit
+from sluicegate.billing.ledger import Entry, EntryKind, KeptObject, Record, Settled, UsageRow, deposit
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.store import (
     Account,
@@ -31,10 +31,12 @@ from sluicegate.store import (
     KeptResponse,
     LedgerLine,
     LedgerReport,
+    ObjectQuery,
     Statement,
     UsageQuery,
     claims,
     key_rows,
+    object_rows,
     response_rows,
 )
 from sluicegate.store.booking import (
@@ -328,6 +330,43 @@ class SqlStore(ABC):
 
     async def expire_responses(self, now: float) -> None:
         await self._write(lambda connection: response_rows.expire(connection, now))
+
+    # What providers keep
+
+    async def put_object(self, kept: KeptObject) -> None:
+        await self._write(lambda connection: connection.run_sync(object_rows.put, kept))
+
+    async def find_objects(self, query: ObjectQuery) -> list[KeptObject]:
+        async with self._reading() as connection:
+            return [object_rows.object_of(row) for row in await connection.execute(object_rows.find(query))]
+
+    async def open_jobs(self, due_at: float | None = None, limit: int = 1_000_000) -> list[KeptObject]:
+        async with self._reading() as connection:
+            rows = await connection.execute(object_rows.find_open(due_at, limit))
+            return [object_rows.object_of(row) for row in rows]
+
+    async def postpone_job(self, request_id: str, told: bytes | None, due_at: float) -> None:
+        await self._write(
+            lambda connection: connection.run_sync(object_rows.postpone, request_id, told, due_at)
+        )
+
+    async def end_job(
+        self, settled: Settled, told: bytes, files: Sequence[KeptObject], at: float
+    ) -> CommitResult:
+        def work(connection: Connection) -> CommitResult:
+            if not object_rows.close(connection, settled.request_id, told):
+                return CommitResult()
+            for kept in files:
+                object_rows.put(connection, kept)
+            return book(connection, Batch.of([settled], "", 0, at), look_up=True)
+
+        return await self._take_turn(lambda: self._transact(work))
+
+    async def drop_object(self, kept: KeptObject) -> bool:
+        return await self._write(lambda connection: connection.run_sync(object_rows.drop, kept))
+
+    async def expire_objects(self, before: float) -> None:
+        await self._write(lambda connection: connection.run_sync(object_rows.expire, before))
 
     # Looking
 

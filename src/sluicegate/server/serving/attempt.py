@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from urllib.parse import quote
 
 from sluicegate.errors import (
     DecodeError,
@@ -29,6 +30,7 @@ from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.translation import Asked, PassOptions
+from sluicegate.wire.unary.videos import RemixRequest
 from sluicegate.wire.upstream_errors import from_stream_error
 
 Prepared = tuple[Provider, Shape, Target, StreamClocks, bytes]
@@ -126,7 +128,11 @@ class AttemptingRequest(RunningRequest):
 
     def _head(self, format: Shape, provider: Provider, target: Target, body: bytes) -> bytes:
         lines = self._interpreter.upstream_lines(format, provider, body, self._exchange.headers)
-        return target.head(len(body), stream=self._request.stream, lines=lines)
+        head = target.head(len(body), stream=self._request.stream, lines=lines)
+        if format == "video_remix":
+            assert isinstance(self._request, RemixRequest), "nobody else asks for one"
+            head = head.replace(b"{kept}", quote(self._request.kept_id, safe="").encode(), 1)
+        return head
 
     def _begin_upload(self, upload: Upload, target: Target) -> tuple[bytes, bytes]:
         """Return the head of a request with a form, and as much of the form as has come."""

@@ -22,12 +22,14 @@ from sluicegate.server import telemetry
 from sluicegate.server.background import Run, RunEnd, judge, run_name
 from sluicegate.server.control import RunChanged
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.job_poll import kept_of, running
 from sluicegate.server.kept_state import queued
 from sluicegate.server.refusals import JSON, error_lines
 from sluicegate.server.relay import Ending
 from sluicegate.server.serving.state import RequestState
 from sluicegate.wire.cost import bill
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer
+from sluicegate.wire.unary.jobs import JobAnswer, told
 
 
 class EndingRequest(RequestState):
@@ -40,6 +42,8 @@ class EndingRequest(RequestState):
         exchange = self._exchange
         if ending == "complete" and self._runs_on():
             return await self._follow_run()
+        if ending == "complete" and isinstance(self._answer, JobAnswer):
+            return await self._hand_over(self._answer)
         if ending == "complete" and self._standing.breaker is not CLOSED:
             self._bench.deployments.worked(self._standing)
         while self._meter.late:
@@ -135,6 +139,25 @@ class EndingRequest(RequestState):
         outcome = "ok" if end.error is None else end.error.kind
         self._bench.tally.add(telemetry.ATTEMPTS, 1, row.provider or "", outcome)
         return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
+    async def _hand_over(self, answer: JobAnswer) -> int:
+        """Leave the rest of the request to the supervisor, and tell the client what work it may ask for.
+
+        Raises:
+            StoreUnavailable: that is not written down, so nobody may learn of it.
+        """
+        row, seal = self._row, self._plan.seal
+        kept = kept_of(answer, self._interpreter.client_name, row, time.time())
+        await self._tab.hand_over(kept)
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, row.provider or "", "ok")
+        if not self._exchange.gone:
+
+            def close(id: str) -> str:
+                return seal.close(row.account_id, kept.provider, id, row.model)
+
+            body = told(running(kept), row.model, close)
+            self._exchange.respond(200, self._interpreter.answer_line + self._told(), body)
+        return 0
 
     def _policy(self, name: Literal["on_disconnect", "on_error"]) -> bool:
         """Whether a cut stream is billed; what was never attempted is not."""

@@ -16,6 +16,7 @@ from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
 from sluicegate.server.serving.attempts import TriedRequest
 from sluicegate.server.tab import Tab
+from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.sealed_id import is_sealed
 
@@ -73,7 +74,11 @@ class ServedRequest(TriedRequest):
         Only that provider is asked then.
         """
         interpreter, model = self._interpreter, self._model
-        assert isinstance(interpreter, Interpreter), "others name nothing that is kept"
+        if isinstance(interpreter, UnaryInterpreter):  # its ids have been turned back when it was read
+            served = self._served or (Served(self._request.model, model, model.deployments),)
+            providers = self._plan.settings.catalogue.providers
+            self._served = able(served, providers, interpreter.keeper, background=False)
+            return
         self._previous_id = getattr(self._request, "previous_response_id", None)
         if isinstance(self._request, ResponsesRequest) and self._plan.settings.responses_store.enabled:
             await self._say_what_we_keep()

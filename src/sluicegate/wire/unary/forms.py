@@ -31,7 +31,7 @@ class FormRequest:
     READ_FIRST: ClassVar[frozenset[str]]
     """Fields that have to come before a large file."""
     FILES: ClassVar[frozenset[str]]
-    """Fields of which one has to be there, with a file."""
+    """Fields of which one has to be there, with a file; empty: none has to."""
     DEFAULT_MODEL: ClassVar[str | None] = None
 
     stream = False
@@ -63,7 +63,7 @@ class FormRequest:
         if not model:
             raise BadRequest("Missing required parameter: 'model'.", param=MODEL)
         self.model = model
-        if not self.FILES.intersection(form.files):
+        if self.FILES and not self.FILES.intersection(form.files):
             name = min(self.FILES)
             raise BadRequest(f"Missing required parameter: '{name}', with a file.", param=name)
 
