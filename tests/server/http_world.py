@@ -9,7 +9,8 @@ from typing import Any
 
 from sluicegate.errors import SluicegateError, UpstreamError
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.inbound import Exchange, InboundServer
+from sluicegate.server.exchange import Exchange
+from sluicegate.server.inbound import InboundServer
 from sluicegate.server.settings import ServerSettings
 from sluicegate.server.upstream import Header
 

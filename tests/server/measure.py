@@ -21,7 +21,7 @@ import trustme
 import uvloop
 
 from sluicegate.routing.catalog import TlsFiles
-from sluicegate.server.upstream import Origin
+from sluicegate.server.dialing import Origin
 from tests.server.passthrough import running_gate
 
 EVENT = (

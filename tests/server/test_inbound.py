@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from sluicegate.errors import TooLarge
-from sluicegate.server import inbound
-from sluicegate.server.inbound import Exchange
+from sluicegate.server import client_connection, inbound
+from sluicegate.server.client_connection import READ_AHEAD_BYTES
+from sluicegate.server.exchange import HIGH_WATER_BYTES, Exchange
+from sluicegate.server.inbound import UNSENT_BYTES
 from tests.fakes import Client, request_bytes
 from tests.server.http_world import World, serving
 
@@ -193,7 +195,7 @@ async def test_reading_ahead_is_bounded() -> None:
         client.send(request_bytes("/first") + request_bytes("/second", b"y" * 8_000_000))
         await asyncio.sleep(0.1)
         connection = next(iter(world.server.connections))
-        assert len(connection._ahead or b"") < inbound.READ_AHEAD_BYTES + 300_000
+        assert len(connection._ahead or b"") < READ_AHEAD_BYTES + 300_000
         go.set()
         assert (await client.response()).body == b"/first "
         assert len((await client.response()).body) == 8_000_008
@@ -363,7 +365,7 @@ async def test_an_answer_given_while_the_client_sends_arrives(framing: str) -> N
 
 
 async def test_discarding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "LINGER_S", 0.2)
+    monkeypatch.setattr(client_connection, "LINGER_S", 0.2)
     async with serving(echo) as world, await Client.connect(world.url) as client:
         world.app.on_head = lambda exchange: exchange.respond(401, b"", b"no key")
         client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n")
@@ -472,7 +474,7 @@ async def test_idle_connections_are_closed_without_a_word() -> None:
 
 
 async def test_connections_close_after_many_requests_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(client_connection, "MAX_REQUESTS", 3)
     async with serving(echo) as world, await Client.connect(world.url) as client:
         said = [(await client.ask("/")).header("connection") for _ in range(3)]
         assert said == [None, None, "close"]
@@ -480,7 +482,7 @@ async def test_connections_close_after_many_requests_and_say_so(monkeypatch: pyt
 
 
 async def test_old_connections_close_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "MAX_AGE_S", 0.4)
+    monkeypatch.setattr(client_connection, "MAX_AGE_S", 0.4)
     async with serving(stream_three) as world, await Client.connect(world.url) as client:
         assert (await client.ask("/")).header("connection") is None
         await asyncio.sleep(0.5)
@@ -583,7 +585,7 @@ async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped
             written += 10_000
             await asyncio.sleep(0)
         assert paused.is_set()
-        assert exchange.unsent_bytes < inbound.HIGH_WATER_BYTES + 20_000
+        assert exchange.unsent_bytes < HIGH_WATER_BYTES + 20_000
         await gone.wait()
         events.append("gone" if exchange.write_timed_out else "left")
 
@@ -681,7 +683,7 @@ async def test_sockets_have_no_delay_and_little_unsent() -> None:
         await client.ask("/")
         sock = next(iter(world.server.connections)).transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == inbound.UNSENT_BYTES
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 

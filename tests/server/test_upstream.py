@@ -14,7 +14,8 @@ from sluicegate.errors import ConnectFailed, StreamCut, UpstreamGarbled, Upstrea
 from sluicegate.routing.catalog import TlsFiles
 from sluicegate.server import upstream
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.upstream import Origin, UpstreamConnection, UpstreamPool
+from sluicegate.server.dialing import Origin
+from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from tests.server.http_world import Peer, Recorder, peer, read_request
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"

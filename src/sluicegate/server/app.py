@@ -27,9 +27,10 @@ from sluicegate.server.choosing import allowed
 from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.generations import answer_generation
 from sluicegate.server.idempotency import claim_request
-from sluicegate.server.inbound import Exchange, InboundServer
+from sluicegate.server.inbound import InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.job_messages import JobAsked
 from sluicegate.server.job_poll import poll

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import Unauthenticated
 from sluicegate.server.control import SupervisorLink
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 
 _HEADERS = (b"x-api-key", b"x-goog-api-key", b"api-key")
 MIN_KEY_CHARS = 16

@@ -14,7 +14,7 @@ from sluicegate.errors import (
 )
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.targets import Target
 from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
 from sluicegate.wire.upstream_errors import from_response

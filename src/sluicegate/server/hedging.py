@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from sluicegate.errors import InternalError, SluicegateError, UpstreamError
 from sluicegate.messages import Usage
 from sluicegate.routing.retry import Progress
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.relay import AttemptNotes, Ending, Relay
 
 Outcome = tuple[Ending, SluicegateError | None]

@@ -2,8 +2,8 @@
 
 httptools checks the syntax of a head; this module checks what it lets pass (a missing or double Host,
 versions that are not ours, unknown transfer codings) and takes the framing into its own hands: a body is
-read by the length or the chunks that the head declares, whatever `Upgrade` says. Sockets, limits of bodies
-and answers are `inbound`'s.
+read by the length or the chunks that the head declares, whatever `Upgrade` says. Sockets and
+limits of bodies are `client_connection`'s, answers `exchange`'s.
 
 Source: RFC 9112 (message syntax, framing, smuggling), RFC 9110 (Host, Expect, Connection).
 """

@@ -20,7 +20,7 @@ from sluicegate.errors import (
 )
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.control import SupervisorLink
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 
 REPLAYED = b"idempotent-replayed: true\r\n"
 

@@ -14,7 +14,7 @@ from sluicegate.billing.ledger import KeptObject, ObjectKind
 from sluicegate.errors import BadRequest, ClientError, StateUnknown
 from sluicegate.messages import Endpoint
 from sluicegate.server.download import Download
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.job_messages import JobTold, ObjectDropped, ObjectsAsked, ObjectsTold
 from sluicegate.server.job_poll import SHAPES, path_of, poll, running
 from sluicegate.server.kept_questions import ask

@@ -13,7 +13,7 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import BadRequest, StateUnknown
 from sluicegate.server import own_responses
 from sluicegate.server.background import run_name, runs_on
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.kept_questions import ask
 from sluicegate.server.routes import Route
 from sluicegate.server.serving.bench import Bench

@@ -22,7 +22,7 @@ from sluicegate.errors import (
 from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.upstream import BodyFeeder, UpstreamConnection
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.sse import BOM

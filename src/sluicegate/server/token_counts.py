@@ -28,7 +28,7 @@ from sluicegate.messages import (
 )
 from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server.choosing import Served, allowed
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.kept_state import able, formats_of, turn_back
 from sluicegate.server.relay import PlainRelay
 from sluicegate.server.routes import Route

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sluicegate.errors import BadRequest, SluicegateError, TooLarge
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.wire.unary.multipart import MODEL, Form
 
 HOLD_BYTES = 65_536

@@ -11,7 +11,7 @@ from sluicegate.billing.ledger import UsageRow
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
-from sluicegate.server.inbound import Exchange
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
 from sluicegate.server.serving.attempts import TriedRequest

@@ -20,8 +20,8 @@ from sluicegate.server.background import Run
 from sluicegate.server.choosing import Served
 from sluicegate.server.clock_wishes import Wishes, tightened
 from sluicegate.server.deployments import Standing
+from sluicegate.server.exchange import Exchange
 from sluicegate.server.hedging import Hedged, Race
-from sluicegate.server.inbound import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
