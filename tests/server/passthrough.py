@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 
 from sluicegate.errors import SluicegateError, UpstreamError
 from sluicegate.server.deadlines import Deadlines
+from sluicegate.server.dialing import Origin
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.inbound import InboundServer
 from sluicegate.server.settings import ServerSettings
-from sluicegate.server.dialing import Origin
-from sluicegate.server.upstream import Header, UpstreamConnection, UpstreamPool
+from sluicegate.server.upstream import Header, UpstreamConnection
+from sluicegate.server.upstream_pool import UpstreamPool
 
 
 class Passage:

@@ -12,10 +12,11 @@ import pytest
 
 from sluicegate.errors import ConnectFailed, StreamCut, UpstreamGarbled, UpstreamTimeout
 from sluicegate.routing.catalog import TlsFiles
-from sluicegate.server import upstream
+from sluicegate.server import upstream, upstream_pool
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Origin
-from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
+from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.server.upstream_pool import UpstreamPool
 from tests.server.http_world import Peer, Recorder, peer, read_request
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
@@ -356,7 +357,7 @@ async def test_the_last_used_connection_is_taken_first(pool: UpstreamPool) -> No
 async def test_old_connections_are_not_used(
     pool: UpstreamPool, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, limit, 0.02)
+    monkeypatch.setattr(upstream_pool if limit == "TOTAL_MAX_S" else upstream, limit, 0.02)
     async with peer(answering(OK)) as provider:
         origin = origin_of(provider)
         connection = await pool.connect(origin, 1.0)

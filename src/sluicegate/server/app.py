@@ -49,7 +49,7 @@ from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count
 from sluicegate.server.unary import UnaryInterpreter, read_form, read_request, takes_form
 from sluicegate.server.upload import Upload
-from sluicegate.server.upstream import UpstreamPool
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.gemini_models import ListedModel
 from sluicegate.wire.model_lists import encode_list, encode_one, shape_of

@@ -22,7 +22,7 @@ from sluicegate.errors import (
 from sluicegate.messages import Usage
 from sluicegate.server.kept_questions import ask
 from sluicegate.server.targets import Target
-from sluicegate.server.upstream import UpstreamPool
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer
 from sluicegate.wire.translation import Asked

@@ -16,7 +16,8 @@ from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.targets import Target
-from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
+from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire.upstream_errors import from_response
 
 _PASSED = (

@@ -17,7 +17,7 @@ from sluicegate.routing.catalog import Provider
 from sluicegate.server.job_messages import JobTold
 from sluicegate.server.kept_questions import ask, read_lines
 from sluicegate.server.targets import Targets
-from sluicegate.server.upstream import UpstreamPool
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire import json_edit
 from sluicegate.wire.unary import batches, videos
 from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 from sluicegate.errors import StateUnknown, UpstreamError, UpstreamGarbled
 from sluicegate.server.targets import Target
-from sluicegate.server.upstream import UpstreamConnection, UpstreamPool
+from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire import json_edit
 from sluicegate.wire.upstream_errors import from_response
 

@@ -30,7 +30,7 @@ from sluicegate.routing.catalog import Deployment, Model
 from sluicegate.server.choosing import Served, allowed
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.kept_state import able, formats_of, turn_back
-from sluicegate.server.relay import PlainRelay
+from sluicegate.server.plain_relay import PlainRelay
 from sluicegate.server.routes import Route
 from sluicegate.server.serving.bench import Bench
 from sluicegate.wire import anthropic_request_decoder, gemini_counting, json_edit

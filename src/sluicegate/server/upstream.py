@@ -1,24 +1,23 @@
-"""The provider's side: pooled HTTP/1.1 connections, one request at a time on each, answers as they come.
+"""A connection to a provider: HTTP/1.1, one request at a time, answers as they come.
 
 An answer goes to a `ResponseSink` from within the socket's read callback: no queue and no task switch
 between the provider's bytes and the client's. A reused connection that ends before any byte of the answer is
 dialled once more, here, unseen; all other failures are told to the sink as one of our errors. What to send,
-where, and whether to try again is the caller's. Dialling (DNS, TCP, proxies, TLS) is `dialing`'s.
+where, and whether to try again is the caller's. The pool is `upstream_pool`'s.
 
 Source: RFC 9112 (6.3 message body length, 9.3.1 retrying requests), RFC 9110 (15.2 informational answers).
 """
 
 import asyncio
 import logging
-from collections import deque
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from sluicegate.errors import ConnectFailed, StreamCut, UpstreamError, UpstreamGarbled, UpstreamTimeout
-from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.dialing import Dialer, proxy_request_prefix
-from sluicegate.server.dialing import Origin as Origin  # part of what the pool offers
+from sluicegate.errors import StreamCut, UpstreamError, UpstreamGarbled
+
+if TYPE_CHECKING:
+    from sluicegate.server.upstream_pool import Place, UpstreamPool
 
 IDLE_MAX_S = 30.0
 """Longest idle time of a connection that is used again.
@@ -29,8 +28,6 @@ caught by the second try.
 """
 KEEP_ALIVE_MARGIN_S = 1.0
 """A connection whose server names its idle limit is given up so much earlier."""
-TOTAL_MAX_S = 600.0
-"""Longest life of a connection that is used again: changes of DNS are noticed within it."""
 STALE_WITHIN_S = 30.0
 """A reused connection that ends later than this after the request had not been dead: the provider had it."""
 MAX_HEAD_BYTES = 65_536
@@ -38,8 +35,6 @@ MAX_INFORMATIONAL = 16
 """Answers of status 1xx taken before the final one."""
 JOIN_BYTES = 65_536
 """Up to this size head and body are joined for one write."""
-READ_BUFFER_BYTES = 262_144
-SWEEP_S = 5.0
 
 _NEVER = float("inf")
 _WATCHED = frozenset((b"content-length", b"transfer-encoding", b"keep-alive"))
@@ -129,12 +124,10 @@ class UpstreamConnection:
         "_head_only",
         "_headed",
         "_headers",
-        "_idle_max_s",
         "_informational",
         "_keep_alive",
         "_parser",
         "_paused",
-        "_place",
         "_pool",
         "_proxy_prefix",
         "_request",
@@ -144,7 +137,9 @@ class UpstreamConnection:
         "_to_end",
         "_transport",
         "born_at",
+        "idle_max_s",
         "idle_until",
+        "place",
         "responded",
         "reused",
     )
@@ -154,9 +149,9 @@ class UpstreamConnection:
     responded: bool
     """A byte of the answer to the running request has come."""
 
-    def __init__(self, pool: "UpstreamPool", place: "_Place", timeout_s: float) -> None:
+    def __init__(self, pool: "UpstreamPool", place: "Place", timeout_s: float) -> None:
         self._pool = pool
-        self._place = place
+        self.place = place
         self._proxy_prefix = place.proxy_prefix
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
@@ -169,7 +164,7 @@ class UpstreamConnection:
         self._headers: list[Header] = []
         self._head_bytes = 0
         self._informational = 0
-        self._idle_max_s = IDLE_MAX_S
+        self.idle_max_s = IDLE_MAX_S
         self.reused = self.responded = False
         self._headed = self._complete = self._head_only = self._keep_alive = False
         self._to_end = self._dirty = self._paused = self._closing = False
@@ -200,7 +195,7 @@ class UpstreamConnection:
         ):  # ended while nobody looked: nothing was sent, so it is always dialled again
             self._request = (head, body)
             self._closing = False
-            self._pool.readmit(self, self._place)
+            self._pool.readmit(self, self.place)
             self._redial()
             return
         if self.reused:
@@ -310,13 +305,13 @@ class UpstreamConnection:
             self._headers = []
             return
         has_length = False
-        self._idle_max_s = IDLE_MAX_S
+        self.idle_max_s = IDLE_MAX_S
         for name, value in headers:
             if name in _WATCHED:
                 if name == b"content-length":
                     has_length = True
                 elif name == b"keep-alive":
-                    self._idle_max_s = _idle_limit(value)
+                    self.idle_max_s = _idle_limit(value)
                 elif value.strip().lower() == b"chunked":
                     has_length = True
                 else:
@@ -358,7 +353,7 @@ class UpstreamConnection:
         else:
             self._headed = self._complete = False
             self.reused = True
-            self._pool.give_back(self, self._place)
+            self._pool.give_back(self, self.place)
         sink.body_completed()
         sink.read_done()
 
@@ -410,7 +405,7 @@ class UpstreamConnection:
             self._dial_again = None
         if not self._closing:
             self._closing = True
-            self._pool.forget(self, self._place)
+            self._pool.forget(self, self.place)
 
     @property
     def closed(self) -> bool:
@@ -470,183 +465,6 @@ class TlsConnection(UpstreamConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.feed(self._pool.read_buffer[:nbytes])
-
-
-class _Place:
-    """The connections of one origin: idle ones, how many are open, and who waits for one."""
-
-    __slots__ = ("idle", "open", "origin", "proxy_prefix", "waiting")
-
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
-        self.proxy_prefix = proxy_request_prefix(origin)
-        self.idle: list[UpstreamConnection] = []
-        """Last used last: it is taken first, so that the rest can age."""
-        self.open = 0
-        self.waiting: deque[asyncio.Future[UpstreamConnection | None]] = deque()
-        """Each gets a connection, or None with the right to open one."""
-
-
-class UpstreamPool:
-    """All connections of a worker to its providers."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines) -> None:
-        self.loop = loop
-        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-        self.due_at = loop.time() + SWEEP_S
-        self._deadlines = deadlines
-        self._dialer = Dialer(loop)
-        self._places: dict[Origin, _Place] = {}
-        self._open: set[UpstreamConnection] = set()
-        self._closed = False
-        deadlines.add(self)
-
-    def take(self, origin: Origin) -> UpstreamConnection | None:
-        """Return an idle connection at once, or None."""
-        place = self._places.get(origin)
-        if place is None or not place.idle:
-            return None
-        now = self.loop.time()
-        while place.idle:
-            connection = place.idle.pop()
-            if connection.idle_until > now:
-                return connection
-            connection.abort()
-        return None
-
-    async def connect(self, origin: Origin, timeout_s: float) -> UpstreamConnection:
-        """Open a connection; where the origin has its most already, wait for one of them, or for its place.
-
-        Args:
-            timeout_s: bounds all of it: the wait, DNS, TCP, proxy and TLS.
-        Raises:
-            ConnectFailed: nothing answers there, or not as it should.
-            UpstreamTimeout: of phase connect, or pool where our own limit of connections was in the way.
-        """
-        place = self._place(origin)
-        began_at = self.loop.time()
-        if not origin.max_connections or place.open < origin.max_connections:
-            place.open += 1
-        else:
-            ready = self.take(origin) or await self._wait(place, timeout_s)
-            if ready is not None:
-                return ready
-        kind = TlsConnection if origin.scheme == "https" else PlainConnection
-        connection = kind(self, place, timeout_s)
-        self._open.add(connection)
-        try:
-            await self.dial(connection, timeout_s - (self.loop.time() - began_at))
-        except BaseException:
-            connection.abort()
-            raise
-        return connection
-
-    async def _wait(self, place: _Place, timeout_s: float) -> UpstreamConnection | None:
-        """Wait for a connection, or for None: the right to open one."""
-        waiter: asyncio.Future[UpstreamConnection | None] = self.loop.create_future()
-        place.waiting.append(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await waiter
-        except BaseException as error:
-            if waiter.done() and not waiter.cancelled():  # given just as we left: it goes to the next
-                given = waiter.result()
-                if given is None:
-                    self._free_place(place)
-                else:
-                    self.give_back(given, place)
-            if isinstance(error, TimeoutError):
-                raise UpstreamTimeout(
-                    "all connections that the provider may have are in use", phase="pool"
-                ) from None
-            raise
-        finally:
-            if not waiter.done():
-                waiter.cancel()
-
-    async def dial(self, connection: UpstreamConnection, timeout_s: float) -> None:
-        """Connect, or reconnect, a connection to its target.
-
-        Raises:
-            ConnectFailed, UpstreamTimeout
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._dialer.dial(
-                    connection._place.origin, lambda: cast(asyncio.BaseProtocol, connection)
-                )
-        except TimeoutError:
-            raise UpstreamTimeout("no connection to the provider in time", phase="connect") from None
-        if self._closed:
-            connection.abort()
-            raise ConnectFailed("the gate is shutting down")
-
-    def give_back(self, connection: UpstreamConnection, place: _Place) -> None:
-        """Take a connection whose answer is whole: for whoever waits longest, else for later."""
-        now = self.loop.time()
-        if self._closed or connection.closed or now - connection.born_at > TOTAL_MAX_S:
-            connection.abort()
-            return
-        while place.waiting:
-            waiter = place.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(connection)
-                return
-        connection.idle_until = now + connection._idle_max_s
-        place.idle.append(connection)
-
-    def readmit(self, connection: UpstreamConnection, place: _Place) -> None:
-        """Count a connection again that died between being taken and being used."""
-        self._places.setdefault(place.origin, place)
-        place.open += 1
-        self._open.add(connection)
-
-    def forget(self, connection: UpstreamConnection, place: _Place) -> None:
-        """Drop a closed connection; its place goes to whoever waits longest."""
-        self._open.discard(connection)
-        if connection in place.idle:
-            place.idle.remove(connection)
-        self._free_place(place)
-
-    def expire(self, now: float) -> None:
-        """Close idle connections that are too old, and forget origins that have none left."""
-        self.due_at = now + SWEEP_S
-        for origin, place in list(self._places.items()):
-            for connection in [idle for idle in place.idle if idle.idle_until <= now]:
-                connection.abort()
-            if not place.open and not place.waiting:
-                del self._places[origin]
-
-    def close(self) -> None:
-        """Drop every connection; running requests hear nothing more."""
-        self._closed = True
-        self._deadlines.discard(self)
-        for connection in list(self._open):
-            connection.abort()
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that are open or being opened."""
-        return len(self._open)
-
-    @property
-    def idle_connections(self) -> int:
-        """Connections that wait for their next request."""
-        return sum(len(place.idle) for place in self._places.values())
-
-    def _place(self, origin: Origin) -> _Place:
-        place = self._places.get(origin)
-        if place is None:
-            place = self._places[origin] = _Place(origin)
-        return place
-
-    def _free_place(self, place: _Place) -> None:
-        while place.waiting:
-            waiter = place.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        place.open -= 1
 
 
 def _address_proxy(head: bytes, prefix: bytes, authorization: bytes) -> bytes:

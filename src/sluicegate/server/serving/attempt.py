@@ -22,9 +22,11 @@ from sluicegate.server.choosing import Served
 from sluicegate.server.deployments import Standing
 from sluicegate.server.kept_state import KEEPING, closing
 from sluicegate.server.own_responses import Keeping
+from sluicegate.server.plain_relay import PlainRelay
 from sluicegate.server.refusals import JSON
-from sluicegate.server.relay import Ending, PlainRelay, Relay, StreamRelay
+from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.running import RunningRequest
+from sluicegate.server.stream_relay import StreamRelay
 from sluicegate.server.targets import Target
 from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection

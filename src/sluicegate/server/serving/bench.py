@@ -20,7 +20,7 @@ from sluicegate.server.tab import Tab, Till
 from sluicegate.server.targets import Targets
 from sluicegate.server.telemetry import Tally
 from sluicegate.server.thoughts import ThoughtMemory
-from sluicegate.server.upstream import UpstreamPool
+from sluicegate.server.upstream_pool import UpstreamPool
 from sluicegate.wire.sealed_id import IdSeal
 
 
