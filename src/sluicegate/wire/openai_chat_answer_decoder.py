@@ -35,8 +35,9 @@ from sluicegate.messages import (
 from sluicegate.wire import usual_event
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_chunk import Delta, Function, ToolDelta
-from sluicegate.wire.openai_events import DONE, PayloadReader
+from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_reasoning_state import read_entries
+from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.openai_tool_calls import Call, Piece, ToolCalls
 from sluicegate.wire.openai_usage import read_normal_usage
 from sluicegate.wire.sse import MAX_EVENT_BYTES
@@ -104,7 +105,7 @@ class _State:
         """The call whose end has not been told."""
 
 
-class ChatStreamDecoder:
+class ChatStreamDecoder(OpenAIStreamDecoder):
     """Reads one provider's stream. See `StreamDecoder`."""
 
     def __init__(
@@ -114,90 +115,23 @@ class ChatStreamDecoder:
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         """Start an answer."""
-        self.upstream_id: str | None = None
-        self._can = can
-        self._count_text = count_text
-        self._max_event_bytes = max_event_bytes
-        self._payloads = PayloadReader(FORMAT, max_event_bytes)
-        self._started = False
-        self._ended = False
-        self._put_right = False
+        super().__init__(FORMAT, can, count_text, max_event_bytes)
         self._states: dict[int, _State] = {}
-        self._broken: DecodeError | None = None
-        """Found behind events that were good; told once they have been taken."""
-        self._events: list[StreamEvent] = []
         self._usual: UsualEvent | None = None
         self._usual_like: TextDelta | ReasoningDelta | ToolCallDelta | None = None
         """The event that the usual one became."""
         self._learned = 0
 
-    @property
-    def repaired(self) -> bool:
-        """Whether anything had to be put right."""
-        return self._put_right or self._payloads.repaired
-
-    # ---- bytes in -------------------------------------------------------------------------------------------------
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Take the next bytes.
-
-        Raises:
-            DecodeError: they broke the format, now or behind the events that the last call returned.
-        """
-        if self._broken is not None:
-            raise self._broken
-        usual = self._usual
-        # The usual read: events that differ from the one before only inside their text.
-        if (
-            usual is not None
-            and self._payloads.clean
-            and len(data) <= self._max_event_bytes
-            and (
-                usual.rewrite(data, usual.wire_head, usual.wire_tail) is not None
-                or usual.rewrite_burst(data) is not None
-            )
-        ):
-            return [self._usual_delta(usual)]
-        events: list[StreamEvent] = []
-        self._events = events
-        try:
-            for payload in self._payloads.feed(data):
-                if self._ended:
-                    break
-                self._take(payload)
-        except DecodeError as error:
-            if not events:
-                raise
-            self._broken = error
-        return events
-
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body.
-
-        Raises:
-            DecodeError: the answer was cut: neither marker nor finish reason came.
-        """
-        if self._ended:
-            return []
-        if self._broken is not None:
-            raise self._broken
-        events: list[StreamEvent] = []
-        self._events = events
-        try:
-            for payload in self._payloads.finish():
-                if not self._ended:
-                    self._take(payload)
-        except DecodeError:
-            if not self._has_finished():
-                raise DecodeError(FORMAT, None, "the stream ended inside an event") from None
-        if not self._ended and not self._has_finished():
-            raise DecodeError(FORMAT, None, "the stream ended without a finish reason or its end marker")
-        return events
-
     def _has_finished(self) -> bool:
         return bool(self._states) and all(state.finished for state in self._states.values())
 
-    def _usual_delta(self, usual: UsualEvent) -> StreamEvent:
+    def _take_usual(self, data: bytes) -> StreamEvent | None:
+        usual = self._usual
+        if usual is None or (
+            usual.rewrite(data, usual.wire_head, usual.wire_tail) is None
+            and usual.rewrite_burst(data) is None
+        ):
+            return None
         text = usual.text
         like = self._usual_like
         self._count_text(text)

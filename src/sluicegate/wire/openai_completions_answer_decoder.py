@@ -31,7 +31,8 @@ from sluicegate.wire.openai_completions_chunk import (
     index_of,
     known_reason,
 )
-from sluicegate.wire.openai_events import DONE, PayloadReader
+from sluicegate.wire.openai_events import DONE
+from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.openai_usage import read_normal_usage
 from sluicegate.wire.sse import MAX_EVENT_BYTES
 from sluicegate.wire.usual_event import UsualEvent
@@ -44,7 +45,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-class CompletionStreamDecoder:
+class CompletionStreamDecoder(OpenAIStreamDecoder):
     """Reads one provider's stream. See `StreamDecoder`."""
 
     def __init__(
@@ -54,83 +55,22 @@ class CompletionStreamDecoder:
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         """Start an answer."""
-        self.upstream_id: str | None = None
-        self._can = can
-        self._count_text = count_text
-        self._max_event_bytes = max_event_bytes
-        self._payloads = PayloadReader(FORMAT, max_event_bytes)
-        self._started = False
-        self._ended = False
-        self._put_right = False
+        super().__init__(FORMAT, can, count_text, max_event_bytes)
         self._finished: dict[int, bool] = {}
         """Choices that have begun, and whether they have ended."""
-        self._broken: DecodeError | None = None
-        """Found behind events that were good; told once they have been taken."""
-        self._events: list[StreamEvent] = []
         self._usual: UsualEvent | None = None
         self._usual_choice = 0
         self._learned = 0
 
-    @property
-    def repaired(self) -> bool:
-        """Whether anything had to be put right."""
-        return self._put_right or self._payloads.repaired
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Take the next bytes.
-
-        Raises:
-            DecodeError: they broke the format, now or behind the events that the last call returned.
-        """
-        if self._broken is not None:
-            raise self._broken
+    def _take_usual(self, data: bytes) -> StreamEvent | None:
         usual = self._usual
-        if (
-            usual is not None
-            and self._payloads.clean
-            and len(data) <= self._max_event_bytes
-            and (
-                usual.rewrite(data, usual.wire_head, usual.wire_tail) is not None
-                or usual.rewrite_burst(data) is not None
-            )
+        if usual is None or (
+            usual.rewrite(data, usual.wire_head, usual.wire_tail) is None
+            and usual.rewrite_burst(data) is None
         ):
-            self._count_text(usual.text)
-            return [TextDelta(usual.text, self._usual_choice)]
-        events: list[StreamEvent] = []
-        self._events = events
-        try:
-            for payload in self._payloads.feed(data):
-                if self._ended:
-                    break
-                self._take(payload)
-        except DecodeError as error:
-            if not events:
-                raise
-            self._broken = error
-        return events
-
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body.
-
-        Raises:
-            DecodeError: the answer was cut: neither marker nor finish reason came.
-        """
-        if self._ended:
-            return []
-        if self._broken is not None:
-            raise self._broken
-        events: list[StreamEvent] = []
-        self._events = events
-        try:
-            for payload in self._payloads.finish():
-                if not self._ended:
-                    self._take(payload)
-        except DecodeError:
-            if not self._has_finished():
-                raise DecodeError(FORMAT, None, "the stream ended inside an event") from None
-        if not self._ended and not self._has_finished():
-            raise DecodeError(FORMAT, None, "the stream ended without a finish reason or its end marker")
-        return events
+            return None
+        self._count_text(usual.text)
+        return TextDelta(usual.text, self._usual_choice)
 
     def _has_finished(self) -> bool:
         return bool(self._finished) and all(self._finished.values())

@@ -32,7 +32,7 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.wire.envelope import open_envelope
-from sluicegate.wire.openai_events import DONE, PayloadReader
+from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_responses_delta import UsualDelta, learn
 from sluicegate.wire.openai_responses_event import (
     ARGUMENTS,
@@ -56,6 +56,7 @@ from sluicegate.wire.openai_responses_event import (
 )
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
 from sluicegate.wire.openai_responses_usage import read_usage
+from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.sse import MAX_EVENT_BYTES
 
 _SUMMARY_BREAK = "\n\n"
@@ -97,8 +98,10 @@ class _OpenItem:
         self.done = False
 
 
-class ResponsesStreamDecoder:
+class ResponsesStreamDecoder(OpenAIStreamDecoder):
     """Reads one provider's stream. See `StreamDecoder`."""
+
+    end = "its terminal event"
 
     def __init__(
         self,
@@ -106,17 +109,8 @@ class ResponsesStreamDecoder:
         count_text: Callable[[str], None],
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
-        """Start an answer.
-
-        Args:
-            can: its usage quirks matter.
-        """
-        self.upstream_id: str | None = None
-        self._can = can
-        self._count_text = count_text
-        self._max_event_bytes = max_event_bytes
-        self._reader = PayloadReader(FORMAT, max_event_bytes)
-        self._put_right = False
+        """Start an answer."""
+        super().__init__(FORMAT, can, count_text, max_event_bytes)
         self._model: str | None = None
         self._items: dict[int, _OpenItem] = {}
         """By the provider's index."""
@@ -126,71 +120,19 @@ class ResponsesStreamDecoder:
         self._text_chars = 0
         self._reasoned = False
         """The last content was a thought."""
-        self._started = False
-        self._ended = False
-        self._broken: DecodeError | None = None
-        """Found behind events that were good; told once they have been taken."""
-        self._events: list[StreamEvent] = []
         self._usual: UsualDelta | None = None
         self._usual_part: _OpenPart | None = None
         self._usual_call: _OpenItem | None = None
         """Where the usual event goes on with a call's arguments; else it does so with a part."""
         self._usual_tells: type[TextDelta] | type[ReasoningDelta] | type[RefusalDelta] = TextDelta
 
-    @property
-    def repaired(self) -> bool:
-        """Whether something had to be put right."""
-        return self._put_right or self._reader.repaired
+    def _has_finished(self) -> bool:
+        return False  # its terminal event is the end
 
-    # ---- bytes in -------------------------------------------------------------------------------------------------
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Take the next bytes.
-
-        Raises:
-            DecodeError: they broke the format, now or behind the events that the last call returned.
-        """
-        if self._broken is not None:
-            raise self._broken
-        usual = self._usual
-        if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
-            # The usual read: more of the same text.
-            text = usual.text(data)
-            if text is not None:
-                return [self._usual_event(text)]
-        events: list[StreamEvent] = []
-        self._events = events
-        try:
-            for payload in self._reader.feed(data):
-                if self._ended:
-                    break
-                self._take(payload)
-        except DecodeError as error:
-            if not events:
-                raise
-            self._broken = error
-        return events
-
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body.
-
-        Raises:
-            DecodeError: no terminal event came.
-        """
-        if self._ended:
-            return []
-        if self._broken is not None:
-            raise self._broken
-        events: list[StreamEvent] = []
-        self._events = events
-        for payload in self._reader.finish():
-            if not self._ended:
-                self._take(payload)
-        if not self._ended:
-            raise DecodeError(FORMAT, None, "the stream ended without its terminal event")
-        return events
-
-    def _usual_event(self, text: str) -> StreamEvent:
+    def _take_usual(self, data: bytes) -> StreamEvent | None:
+        text = None if self._usual is None else self._usual.text(data)
+        if text is None:
+            return None
         self._count_text(text)
         call, part, tells = self._usual_call, self._usual_part, self._usual_tells
         if call is not None:
