@@ -138,7 +138,6 @@ class ContentReader:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._told: set[str] = set()
         self._result_paths: dict[int, str] = {}
         """Where each result stood, by its identity."""
         self.declared: list[tuple[Object, str]] = []
@@ -289,13 +288,10 @@ class ContentReader:
     def _text(self, block: _Block, path: str) -> Text | None:
         text = _text(block.text, f"{path}.text")
         if block.citations not in _HARMLESS:
-            self._drop_once("messages.content.citations", "sources of earlier answers cannot be replayed")
+            self._notes.drop_once(
+                "messages.content.citations", "sources of earlier answers cannot be replayed"
+            )
         return Text(text=text, cache=cache_mark(block.cache_control, path)) if text else None
-
-    def _drop_once(self, field: str, reason: str) -> None:
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
 
     def _document(self, block: _Block, path: str) -> File:
         for key in ("context", "citations"):
@@ -335,14 +331,14 @@ class ContentReader:
 
     def _tool_reference(self, block: _Block, path: str) -> Text:
         name = _needed_text(block.tool_name, f"{path}.tool_name")
-        self._drop_once("tool_reference", "a tool that was found is named in words")
+        self._notes.drop_once("tool_reference", "a tool that was found is named in words")
         return Text(text=loaded(name), cache=cache_mark(block.cache_control, path))
 
     def _tool_change(self, block: _Block, path: str) -> Text:
         said, declared = changed(block.type, block.tool, f"{path}.tool")
         if declared is not None:
             self.declared.append((declared, f"{path}.tool.definition"))
-        self._drop_once(block.type, "a change of tools is told in words")
+        self._notes.drop_once(block.type, "a change of tools is told in words")
         return Text(text=said, cache=cache_mark(block.cache_control, path))
 
     def _search_result(self, block: _Block, path: str) -> Text:

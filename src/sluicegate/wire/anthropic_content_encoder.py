@@ -25,10 +25,10 @@ from sluicegate.messages import (
     ToolCall,
     ToolResult,
 )
-from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_content_decoder import IMAGE_TYPES, NO_RESULT
 from sluicegate.wire.inline_media import media_type
 from sluicegate.wire.translation import Notes
+from sluicegate.wire.turns import arguments_object, leading_instructions
 
 Block = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -84,7 +84,6 @@ class ContentWriter:
         self._model = model
         self._can = can
         self._notes = notes
-        self._told: set[str] = set()
         self._carried: list[Block] = []
         """Pictures of an assistant turn, for the user turn that follows."""
         self.lacks_thought = False
@@ -95,7 +94,9 @@ class ContentWriter:
 
     def system(self, messages: list[Message], instructions: list[str]) -> str | list[Block]:
         """Return what leads the conversation, and instructions of our own behind it."""
-        blocks = [block for message in messages[: _leading(messages)] for block in self._texts(message)]
+        blocks = [
+            block for message in messages[: leading_instructions(messages)] for block in self._texts(message)
+        ]
         blocks += [{"type": "text", "text": text} for text in instructions]
         if len(blocks) == 1 and "cache_control" not in blocks[0]:
             return str(blocks[0]["text"])
@@ -119,7 +120,7 @@ class ContentWriter:
             continues: the client knows that the model goes on with a last turn of its own.
         """
         turns: list[_Turn] = []
-        for message in messages[_leading(messages) :]:
+        for message in messages[leading_instructions(messages) :]:
             if message.role in ("system", "developer"):
                 self._add_instruction(turns, message)
             else:
@@ -142,7 +143,7 @@ class ContentWriter:
     def _add(self, turns: list[_Turn], message: Message) -> None:
         path = message.path or "messages"
         if message.name:
-            self._drop_once("messages.name", "turns have no names")
+            self._notes.drop_once("messages.name", "turns have no names")
         new = _Turn(message.role, path)
         if message.role == "user" and self._carried:
             new.blocks, self._carried = self._carried, []
@@ -268,7 +269,7 @@ class ContentWriter:
     def _thought(self, part: Reasoning) -> Block | None:
         opaque = part.opaque
         if opaque is None or opaque.vendor != "anthropic" or not self._is_of_this_model(opaque):
-            self._drop_once("reasoning", "thoughts go back only to the model that made them")
+            self._notes.drop_once("reasoning", "thoughts go back only to the model that made them")
             return None
         if opaque.kind == "redacted":
             return {"type": "redacted_thinking", "data": opaque.value}
@@ -284,22 +285,9 @@ class ContentWriter:
             "type": "tool_use",
             "id": _call_id(call.id),
             "name": provider_name(call.name),
-            "input": self._input(call, path),
+            "input": arguments_object(call, path, self._notes),
             **cache_control(call.cache),
         }
-
-    def _input(self, call: ToolCall, path: str) -> Any:
-        """Return a call's arguments as an object, in their own spelling."""
-        if call.custom:
-            return {"input": call.arguments}
-        text = call.arguments.strip()
-        if not text:
-            return {}
-        raw = text.encode()
-        if not json_edit.is_json(raw):
-            self._notes.warn(f"{path}.arguments", "not JSON: sent as text")
-            return {"_raw": call.arguments}
-        return msgspec.Raw(raw if raw.startswith(b"{") else b'{"value":' + raw + b"}")
 
     def _result(self, result: ToolResult, path: str) -> Block:
         block: Block = {"type": "tool_result", "tool_use_id": _call_id(result.call_id)}
@@ -326,7 +314,7 @@ class ContentWriter:
         if not self._can.images:
             self._notes.reject(path, "this model takes no pictures")
         if image.detail not in (None, "auto"):
-            self._drop_once("detail", "the resolution of pictures cannot be chosen")
+            self._notes.drop_once("detail", "the resolution of pictures cannot be chosen")
         source: Block = {}
         if image.data is not None:
             kind = media_type(image.data) or image.media_type
@@ -361,19 +349,6 @@ class ContentWriter:
         if text is None:
             self._notes.reject(path, f"files of type {kind or 'unknown'} are not taken")
         return {"type": "text", "media_type": "text/plain", "data": text}
-
-    def _drop_once(self, field: str, reason: str) -> None:
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
-
-
-def _leading(messages: list[Message]) -> int:
-    """Return how many messages lead the conversation as its system prompt."""
-    for place, message in enumerate(messages):
-        if message.role not in ("system", "developer"):
-            return place
-    return len(messages)
 
 
 def _simplest(blocks: list[Block]) -> str | list[Block]:

@@ -31,6 +31,7 @@ from sluicegate.wire.gemini_fields import is_service_address
 from sluicegate.wire.gemini_signature import STAND_IN, may_return
 from sluicegate.wire.inline_media import media_type
 from sluicegate.wire.translation import Notes
+from sluicegate.wire.turns import arguments_object, leading_instructions
 
 GeminiPart = dict[str, Any]
 NO_RESULT = "[no result]"
@@ -78,7 +79,6 @@ class ContentWriter:
         self._model = model
         self._can = can
         self._notes = notes
-        self._told: set[str] = set()
         self._names: dict[str, str] = {}
         """Of all calls so far, by id."""
 
@@ -86,7 +86,9 @@ class ContentWriter:
 
     def system(self, messages: list[Message]) -> list[GeminiPart]:
         """Return the parts of what leads the conversation; each message keeps its borders."""
-        return [part for message in messages[: _leading(messages)] for part in self._texts(message)]
+        return [
+            part for message in messages[: leading_instructions(messages)] for part in self._texts(message)
+        ]
 
     def _texts(self, message: Message) -> list[GeminiPart]:
         parts: list[GeminiPart] = []
@@ -106,7 +108,7 @@ class ContentWriter:
             continues: the client knows that the model goes on with a last turn of its own.
         """
         turns: list[_Turn] = []
-        for message in messages[_leading(messages) :]:
+        for message in messages[leading_instructions(messages) :]:
             if message.role in ("system", "developer"):
                 self._add_instruction(turns, message)
             else:
@@ -133,7 +135,7 @@ class ContentWriter:
     def _add(self, turns: list[_Turn], message: Message) -> None:
         path = message.path or "messages"
         if message.name:
-            self._drop_once("messages.name", "turns have no names")
+            self._notes.drop_once("messages.name", "turns have no names")
         role = "model" if message.role == "assistant" else "user"
         new = _Turn(role, path)
         late: list[GeminiPart] = []
@@ -196,7 +198,7 @@ class ContentWriter:
         start = max((place for place, turn in enumerate(turns) if turn.plain), default=0)
         for turn in turns[start:]:
             if turn.calls and "thoughtSignature" not in turn.calls[0][1]:
-                self._drop_once("thoughtSignature", "the state of the turn is lost: a stand-in is sent")
+                self._notes.drop_once("thoughtSignature", "the state of the turn is lost: a stand-in is sent")
                 turn.calls[0][1]["thoughtSignature"] = STAND_IN
 
     def _place_signatures(self, turn: _Turn, message: Message) -> None:
@@ -246,7 +248,7 @@ class ContentWriter:
         opaque = part.opaque
         signature = self._signature(opaque)
         if not signature or opaque is None:
-            self._drop_once("reasoning", "thoughts go back only to the model that made them")
+            self._notes.drop_once("reasoning", "thoughts go back only to the model that made them")
         elif part.text:
             signature = {} if opaque.id else signature
             turn.rest.append({"text": part.text, "thought": True, **signature})
@@ -255,20 +257,7 @@ class ContentWriter:
 
     def _call(self, call: ToolCall, path: str) -> dict[str, Any]:
         ids = {"id": call.id} if self._can.call_ids else {}
-        return {**ids, "name": provider_name(call.name), "args": self._arguments(call, path)}
-
-    def _arguments(self, call: ToolCall, path: str) -> Any:
-        """Return a call's arguments as an object, in their own spelling."""
-        if call.custom:
-            return {"input": call.arguments}
-        text = call.arguments.strip()
-        if not text:
-            return {}
-        raw = text.encode()
-        if not json_edit.is_json(raw):
-            self._notes.warn(f"{path}.arguments", "not JSON: sent as text")
-            return {"_raw": call.arguments}
-        return msgspec.Raw(raw if raw.startswith(b"{") else b'{"value":' + raw + b"}")
+        return {**ids, "name": provider_name(call.name), "args": arguments_object(call, path, self._notes)}
 
     def _result(self, turn: _Turn, result: ToolResult, path: str, late: list[GeminiPart]) -> None:
         name = self._names.get(result.call_id)
@@ -302,7 +291,7 @@ class ContentWriter:
             level = f"MEDIA_RESOLUTION_{_RESOLUTIONS[image.detail or '']}"
             resolution = {"mediaResolution": {"level": level}}
         elif image.detail not in (None, "auto"):
-            self._drop_once("detail", "the resolution of pictures cannot be chosen")
+            self._notes.drop_once("detail", "the resolution of pictures cannot be chosen")
         if image.data is not None:
             kind = media_type(image.data) or image.media_type or ""
             return {**_inline(kind, image.data), **resolution}
@@ -312,7 +301,7 @@ class ContentWriter:
         if not self._can.files:
             self._notes.reject(path, "this model takes no files")
         if file.filename:
-            self._drop_once("filename", "files have no names")
+            self._notes.drop_once("filename", "files have no names")
         if file.text is not None:
             return _inline("text/plain", b64encode(file.text.encode()).decode())
         if file.data is not None:
@@ -328,19 +317,6 @@ class ContentWriter:
             self._notes.want(part, path)
         data = {"fileUri": url, **({"mimeType": kind} if kind else {})}
         return {"fileData": data}
-
-    def _drop_once(self, field: str, reason: str) -> None:
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
-
-
-def _leading(messages: list[Message]) -> int:
-    """Return how many messages lead the conversation as its system prompt."""
-    for place, message in enumerate(messages):
-        if message.role not in ("system", "developer"):
-            return place
-    return len(messages)
 
 
 def _inline(kind: str, data: str) -> GeminiPart:

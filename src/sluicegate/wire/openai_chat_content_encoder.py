@@ -51,7 +51,6 @@ class ContentWriter:
     def __init__(self, can: Capabilities, notes: Notes) -> None:
         self._can = can
         self._notes = notes
-        self._told: set[str] = set()
         self._marks_left = MAX_CACHE_MARKS if can.prompt_cache else 0
 
     def messages(self, messages: list[Message]) -> list[Block]:
@@ -77,17 +76,11 @@ class ContentWriter:
         if mark is None:
             return {}
         if not self._marks_left:
-            self.drop_once("cache_control", "marks of the prompt cache are not taken")
+            self._notes.drop_once("cache_control", "marks of the prompt cache are not taken")
             return {}
         self._marks_left -= 1
         ttl = {} if mark.ttl is None else {"ttl": mark.ttl if mark.ttl in _TTLS else "30m"}
         return {"prompt_cache_breakpoint": {"mode": "explicit", **ttl}}
-
-    def drop_once(self, field: str, reason: str) -> None:
-        """Name a field that is left out, however often it comes."""
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
 
     # ---- instructions and the user's turns --------------------------------------------------------------------------
 
@@ -145,7 +138,7 @@ class ContentWriter:
                 moved.append({"type": "text", "text": f"({kind} of the tool result {result.call_id})"})
                 moved.append(block)
         if result.cache is not None:
-            self.drop_once("cache_control", "marks of the prompt cache are not taken")
+            self._notes.drop_once("cache_control", "marks of the prompt cache are not taken")
         prefix = ERROR_PREFIX if result.is_error else ""
         if self._can.images_in_results and any(block["type"] != "text" for block in blocks):
             content: str | list[Block] = [{"type": "text", "text": prefix}, *blocks] if prefix else blocks
@@ -169,7 +162,7 @@ class ContentWriter:
                         self._notes.warn(where, "text behind a tool call is put before it")
                     text += part.text
                     if part.cache is not None:
-                        self.drop_once("cache_control", "marks of the prompt cache are not taken")
+                        self._notes.drop_once("cache_control", "marks of the prompt cache are not taken")
                 case Refusal():
                     refusal += part.text
                 case Reasoning():
@@ -198,7 +191,7 @@ class ContentWriter:
         """Return the thoughts of a turn for servers that want them; one that has lost its thought says it is empty."""
         if not self._can.reasoning_in_history:
             if thoughts:
-                self.drop_once("reasoning", "earlier thoughts are not taken")
+                self._notes.drop_once("reasoning", "earlier thoughts are not taken")
             return {}
         text = "".join(thought.text for thought in thoughts)
         told: Block = {"reasoning_content": text} if text or called else {}
@@ -206,7 +199,7 @@ class ContentWriter:
         if entries:
             told["reasoning_details"] = entries
         if len(entries) < sum(thought.opaque is not None for thought in thoughts):
-            self.drop_once("reasoning", "hidden thoughts go back only to the model that made them")
+            self._notes.drop_once("reasoning", "hidden thoughts go back only to the model that made them")
         return told
 
     def _call(self, call: ToolCall) -> Block:

@@ -57,7 +57,6 @@ class ItemReader:
     def __init__(self, notes: Notes, tools: ToolReader) -> None:
         self._notes = notes
         self._tools = tools
-        self._told: set[str] = set()
         self._messages: list[Message] = []
         self._turn: Message | None = None
         """The assistant's turn that goes on."""
@@ -103,16 +102,11 @@ class ItemReader:
             case _ if kind in _TRACES:
                 self._notes.warn(path, f"{kind} has no place in another format")
             case "item_reference" if _is_thought(decode_typed(_reference, raw, path)):
-                self._drop_once("input.item_reference", "thoughts are found by their calls")
+                self._notes.drop_once("input.item_reference", "thoughts are found by their calls")
             case _ if kind in _STATE:
                 self._notes.reject(path, f"{kind} stands for what another provider keeps")
             case _:
                 self._notes.reject(f"{path}.type", f"{kind!r} is known to one vendor only")
-
-    def _drop_once(self, field: str, reason: str) -> None:
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -137,7 +131,7 @@ class ItemReader:
             return
         message = decode_typed(_said, raw, path)
         if message.phase is not None:
-            self._drop_once("input.phase", "known to one vendor only")
+            self._notes.drop_once("input.phase", "known to one vendor only")
         parts = self._parts(message.content, f"{path}.content")
         if self._said and not self._open():
             self._turn = None  # two messages in a row are two turns
@@ -199,7 +193,7 @@ class ItemReader:
     def _search(self, item: body.ToolSearchCall, path: str) -> None:
         """Take a search for tools as a call; one that the provider did itself left no more than its tools."""
         if item.call_id is None:
-            self._drop_once("input.tool_search_call", "all tools are told at once")
+            self._notes.drop_once("input.tool_search_call", "all tools are told at once")
         elif item.call_id in self._calls:
             raise bad_field(f"{path}.call_id", f"the id {item.call_id!r} comes twice")
         else:
@@ -269,7 +263,9 @@ class ItemReader:
             match part:
                 case body.InputText() | body.OutputText():
                     if isinstance(part, body.OutputText) and part.annotations:
-                        self._drop_once("input.content.annotations", "earlier sources cannot be replayed")
+                        self._notes.drop_once(
+                            "input.content.annotations", "earlier sources cannot be replayed"
+                        )
                     if part.text:
                         parts.append(Text(text=part.text, cache=_mark(part)))
                 case body.Refusal():

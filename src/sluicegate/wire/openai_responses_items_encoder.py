@@ -27,6 +27,7 @@ from sluicegate.wire import json_edit
 from sluicegate.wire.inline_media import media_type
 from sluicegate.wire.openai_responses_tools import provider_name
 from sluicegate.wire.translation import Notes
+from sluicegate.wire.turns import leading_instructions
 
 Block = dict[str, Any]
 ERROR_PREFIX = "[tool error] "
@@ -42,7 +43,6 @@ class ItemWriter:
         self._model = model
         self._can = can
         self._notes = notes
-        self._told: set[str] = set()
         self._carried: list[Block] = []
         """Pictures of an assistant turn, for the user turn that follows."""
         self._marked: list[Block] = []
@@ -52,7 +52,7 @@ class ItemWriter:
 
     def instructions(self, messages: list[Message]) -> str | None:
         """Return the one leading message of the system that says no more than a text; None where there is no such."""
-        leading = _leading(messages)
+        leading = leading_instructions(messages)
         if leading != 1 or len(messages) == 1 or len(messages[0].parts) != 1:
             return None
         part = messages[0].parts[0]
@@ -64,7 +64,7 @@ class ItemWriter:
         for message in messages:
             path = message.path or "messages"
             if message.name:
-                self._drop_once("messages.name", "turns have no names")
+                self._notes.drop_once("messages.name", "turns have no names")
             if message.role == "assistant":
                 items += self._assistant(message, path)
             else:
@@ -73,11 +73,6 @@ class ItemWriter:
             items.append({"role": "user", "content": self._carried})
         self._keep_few_marks()
         return items
-
-    def _drop_once(self, field: str, reason: str) -> None:
-        if field not in self._told:
-            self._told.add(field)
-            self._notes.drop(field, reason)
 
     # ---- what was given -------------------------------------------------------------------------------------------
 
@@ -157,7 +152,7 @@ class ItemWriter:
     def _thought(self, part: Reasoning, *, is_last: bool) -> Block | None:
         opaque = part.opaque
         if opaque is None or opaque.vendor != "openai" or not self._is_of_this_model(opaque) or is_last:
-            self._drop_once("reasoning", "thoughts go back only to the model that made them")
+            self._notes.drop_once("reasoning", "thoughts go back only to the model that made them")
             return None
         self.has_state = True
         summary = [{"type": "summary_text", "text": part.text}] if part.text else []
@@ -253,22 +248,14 @@ class ItemWriter:
 
     def _refuse_mark(self, mark: CacheMark | None) -> None:
         if mark is not None:
-            self._drop_once("cache_control", "marks of the prompt cache are not taken here")
+            self._notes.drop_once("cache_control", "marks of the prompt cache are not taken here")
 
     def _keep_few_marks(self) -> None:
         """Take out marks above what the format allows, the earliest first."""
         if len(self._marked) > MAX_CACHE_MARKS:
-            self._drop_once("cache_control", f"at most {MAX_CACHE_MARKS} marks")
+            self._notes.drop_once("cache_control", f"at most {MAX_CACHE_MARKS} marks")
             for block in self._marked[:-MAX_CACHE_MARKS]:
                 del block["prompt_cache_breakpoint"]
-
-
-def _leading(messages: list[Message]) -> int:
-    """Return how many messages lead the conversation as its system prompt."""
-    for place, message in enumerate(messages):
-        if message.role not in ("system", "developer"):
-            return place
-    return len(messages)
 
 
 def _simplest(blocks: list[Block], kind: str) -> str | list[Block]:

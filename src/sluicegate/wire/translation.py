@@ -56,10 +56,17 @@ class Notes:
         self.wanted: list[Wanted] = []
         """These; what was encoded is of no use until they have their data."""
         self._client = client
+        self._told: set[str] = set()
 
     def drop(self, field: str, reason: str = "not supported") -> None:
         """Leave out what only affects cost, speed or bookkeeping; allowed under every policy."""
         self.dropped.append(f"{self._spelled(field)};{reason}")
+
+    def drop_once(self, field: str, reason: str) -> None:
+        """Leave out likewise what may come in every turn; it is named once, with the first reason."""
+        if field not in self._told:
+            self._told.add(field)
+            self.drop(field, reason)
 
     def warn(self, field: str, reason: str) -> None:
         """Leave out or weaken something; `strict` refuses instead.
