@@ -421,8 +421,8 @@ providers:
             "keys[0].models[0]: there is no model n",
         ),
         (
-            "providers: {a: {base_url: http://a.b, unary: [images]}, b: {base_url: http://a.b, unary: [images]}}",
-            "providers.a.unary (and 1 more): accepted, but not built yet",
+            "providers: {a: &p {base_url: http://a.b, stream: {continue_midstream: true}}, b: *p}",
+            "providers.a.stream.continue_midstream (and 1 more): accepted, but not built yet",
         ),
         (
             "keys: [{name: a, key: aaaaaaaaaaaaaaaa, expires_at: 2020-01-01}]",

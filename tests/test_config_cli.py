@@ -80,7 +80,7 @@ def test_check_says_what_is_right(run: Run, tmp_path: Path, monkeypatch: pytest.
 
 def test_check_as_json(run: Run, tmp_path: Path) -> None:
     text = """
-server: {queue_for: 1s}
+server: {cors_origins: ["http://a.b"]}
 providers: {o: {base_url: "https://api.openai.com/v1", api_key: hidden-key}}
 models: {m: {routes: [{provider: o, model: gpt-4o-mini}]}, f: {price: free, routes: [{provider: o, model: x}]}}
 keys: [{name: a, key: hidden-gateway-key, balance_usd: 1}]
@@ -91,7 +91,7 @@ keys: [{name: a, key: hidden-gateway-key, balance_usd: 1}]
     said = json.loads(shown.stdout)
     assert said["ok"] is True
     assert said["keys"] == ["a"]
-    assert said["warnings"] == ["server.queue_for: accepted, but not built yet; it has no effect"]
+    assert said["warnings"] == ["server.cors_origins: accepted, but not built yet; it has no effect"]
     m, f = said["models"]
     assert (m["id"], m["price_source"]) == ("m", "catalogue, openai gpt-4o-mini")
     assert m["price_nano_usd_per_mtok"]["output"] == 600_000_000

@@ -22,7 +22,6 @@ NOT_BUILT_YET = (
     NotBuilt("store", works=("sqlite:",)),
     NotBuilt("counters", works=("memory",)),
     NotBuilt("stream.continue_midstream"),
-    NotBuilt("providers.*.unary"),
     NotBuilt("providers.*.auth", works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none")),
     NotBuilt("providers.*.stream.continue_midstream"),
     NotBuilt("models.*.stream.continue_midstream"),
