@@ -15,7 +15,7 @@ import pytest
 from sluicegate.billing.accounts import BootstrapAccount
 from sluicegate.capabilities import Capabilities
 from sluicegate.config import Config, load
-from sluicegate.config.schema import Abilities
+from sluicegate.config.provider_rows import Abilities
 from sluicegate.errors import ConfigError
 from sluicegate.money import NANO_PER_USD
 from sluicegate.routing.catalog import Price, StreamSwitches

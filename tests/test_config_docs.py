@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.config import reference
+from sluicegate.config.json_schema import json_schema
 from sluicegate.config.loading import load
 from sluicegate.config.not_built_yet import NOT_BUILT_YET
-from sluicegate.config.schema import Section, Sections, json_schema
+from sluicegate.config.schema import Sections
+from sluicegate.config.section import Section
 from sluicegate.config.starter import STARTER
 from sluicegate.config.values import format_duration, parse_duration
 from tests.test_config import NOW, write

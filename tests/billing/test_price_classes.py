@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.billing.price import charge, reservation
+from sluicegate.config.price_rows import ListedPrice
 from sluicegate.config.prices import price_of
-from sluicegate.config.schema import ListedPrice
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, format_usd
 from sluicegate.routing.catalog import ImagePrice, Price, PriceTier

@@ -9,7 +9,7 @@ import typer
 
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.config import DEFAULT_FILE, Config, load
-from sluicegate.config.schema import json_schema
+from sluicegate.config.json_schema import json_schema
 from sluicegate.config.starter import STARTER
 from sluicegate.errors import ConfigError
 from sluicegate.money import format_usd

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluicegate.config.document import Problem
-from sluicegate.config.schema import ProviderRow
+from sluicegate.config.provider_rows import ProviderRow
 from sluicegate.config.values import parse_credential
 
 COMMAND_TIMEOUT_S = 10.0

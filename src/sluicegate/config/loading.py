@@ -15,10 +15,10 @@ import msgspec
 
 from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey
 from sluicegate.clock import SystemClock
-from sluicegate.config import credentials, document, meaning, models, not_built_yet, schema
+from sluicegate.config import credentials, document, meaning, models, not_built_yet, reading
 from sluicegate.config.document import Problem
 from sluicegate.config.prices import PriceFile, load_price_file
-from sluicegate.config.schema import KeyRow, Sections
+from sluicegate.config.schema import KeyRow, Sections, ServerTls
 from sluicegate.config.values import is_loopback, parse_proxy
 from sluicegate.errors import ConfigError
 from sluicegate.routing.health import HealthRules
@@ -225,7 +225,7 @@ def load(
         raise ConfigError(f"{path}: {error.message}") from None
     if parsed.problems:
         raise _refusal(path, parsed, parsed.problems)
-    sections = schema.read(parsed.data, file.parent)
+    sections = reading.read(parsed.data, file.parent)
     if isinstance(sections, list):
         raise _refusal(path, parsed, sections)
     prices = _price_file(sections, path, parsed) if price_file is None else load_price_file(price_file)
@@ -293,7 +293,7 @@ def _refusal(path: Path | str, parsed: document.Document, problems: Iterable[Pro
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
-def _tls(section: schema.ServerTls) -> TlsServer | None:
+def _tls(section: ServerTls) -> TlsServer | None:
     if section.cert_file is None or section.key_file is None:
         return None
     return TlsServer(cert_file=str(section.cert_file), key_file=str(section.key_file))

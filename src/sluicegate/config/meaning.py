@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from sluicegate.config.document import Path, Problem, show
-from sluicegate.config.schema import FORMATS, KeyRow, ModelRow, ProviderRow, Sections
+from sluicegate.config.provider_rows import ProviderRow
+from sluicegate.config.scalars import FORMATS
+from sluicegate.config.schema import KeyRow, ModelRow, Sections
 
 _CREDENTIALS = ("api_key", "api_keys", "api_key_file", "api_key_command")
 

@@ -16,17 +16,9 @@ import msgspec
 from sluicegate.config.credentials import Credentials
 from sluicegate.config.document import Path, Problem
 from sluicegate.config.prices import PriceFile, dated, price_of, split
-from sluicegate.config.schema import (
-    Abilities,
-    Limited,
-    ModelRow,
-    ProviderRow,
-    Route,
-    Sections,
-    Stream,
-    StreamOverrides,
-    Switches,
-)
+from sluicegate.config.provider_rows import Abilities, ProviderRow
+from sluicegate.config.schema import Limited, ModelRow, Route, Sections
+from sluicegate.config.stream_settings import Stream, StreamOverrides, Switches
 from sluicegate.money import format_usd
 from sluicegate.routing.catalog import (
     Catalogue,

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sluicegate.config.document import Path, show
-from sluicegate.config.schema import Section, Sections, plain
+from sluicegate.config.scalars import plain
+from sluicegate.config.schema import Sections
+from sluicegate.config.section import Section
 
 
 class NotBuilt(NamedTuple):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from sluicegate.config import document, schema
+from sluicegate.config import document, reading
 from sluicegate.config.document import Problem
-from sluicegate.config.schema import CatalogueFile, ListedPrice, PriceRow, Rates
+from sluicegate.config.price_rows import CatalogueFile, ListedPrice, PriceRow, Rates
 from sluicegate.errors import ConfigError
 from sluicegate.routing.catalog import DatedPrice, ImagePrice, Price, PriceTier
 
@@ -112,7 +112,7 @@ def load_price_file(path: Path) -> PriceFile:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     parsed = document.Document(text, {})
-    found = parsed.problems or schema.read_as(CatalogueFile, parsed.data, path.parent)
+    found = parsed.problems or reading.read_as(CatalogueFile, parsed.data, path.parent)
     if isinstance(found, list):
         raise ConfigError("\n".join(_told(path, parsed, problem) for problem in found))
     return PriceFile(

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sluicegate.config.json_schema import json_schema
 from sluicegate.config.not_built_yet import NOT_BUILT_YET
-from sluicegate.config.schema import CatalogueFile, json_schema
+from sluicegate.config.price_rows import CatalogueFile
 
 HEAD = """\
 # Configuration
 
-<!-- Written by `make docs` from src/sluicegate/config/schema.py; change it there. -->
+<!-- Written by `make docs` from the settings' own help in src/sluicegate/config; change it there. -->
 
 One YAML file, `sluicegate.yaml` unless `-c FILE` or `SLUICEGATE_CONFIG` names another. `sluicegate config init` writes
 one to start from, `sluicegate config check` says whether a file is right and what each model costs,
