@@ -201,8 +201,9 @@ class StreamRelay(Relay):
         self.upstream_headers = _NO_HEADERS  # they have been judged, and streams may be many
         self._notes.begun()
         if self._produced is not None:
-            self._pace_anew(self._deadlines.now)
-            self.due_at = min(self.due_at, self._deadlines.now + self._clocks.min_tokens_window_s)
+            now = self._loop.time()  # the sweep's own time may lag by a good part of a short window
+            self._pace_anew(now)
+            self.due_at = min(self.due_at, now + self._clocks.min_tokens_window_s)
 
     def _put_out(self) -> None:
         """Write the events that are ready, once there is content among them."""
