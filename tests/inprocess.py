@@ -21,9 +21,9 @@ from sluicegate.billing.spending_limits import day_of
 from sluicegate.config import load
 from sluicegate.server.app import Gateway
 from sluicegate.server.bank import Bank
-from sluicegate.server.control import (
+from sluicegate.server.control import Channel, open_supervisor_end
+from sluicegate.server.control_messages import (
     Boot,
-    Channel,
     FromWorker,
     GivenBack,
     JournalGrew,
@@ -36,8 +36,6 @@ from sluicegate.server.control import (
     SlicesAsked,
     SlicesBack,
     SupervisorBeat,
-    SupervisorLink,
-    open_supervisor_end,
 )
 from sluicegate.server.credit import Credit
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
@@ -45,6 +43,7 @@ from sluicegate.server.journal import JournalWriter
 from sluicegate.server.journal_reader import Segment
 from sluicegate.server.limit_desk import LimitDesk
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.worker import server_ssl_context
 from sluicegate.store.keys import configured
 

@@ -13,7 +13,7 @@ from typing import Any
 from sluicegate.billing.ledger import KeptObject, UsageRow
 from sluicegate.config import load
 from sluicegate.server.bank import Bank
-from sluicegate.server.control import FromWorker, JournalGrew
+from sluicegate.server.control_messages import FromWorker, JournalGrew
 from sluicegate.server.drain import Committed, JournalDrain
 from sluicegate.server.job_desk import JobDesk
 from sluicegate.server.job_messages import JobTold, ObjectDropped, ObjectPut, ObjectsAsked

@@ -7,15 +7,10 @@ from collections.abc import AsyncIterator
 
 from sluicegate.billing.leases import LeaseBook
 from sluicegate.server.bank import Bank
-from sluicegate.server.control import (
-    Channel,
-    FromWorker,
-    GivenBack,
-    LeaseAsked,
-    SupervisorLink,
-    open_supervisor_end,
-)
+from sluicegate.server.control import Channel, open_supervisor_end
+from sluicegate.server.control_messages import FromWorker, GivenBack, LeaseAsked
 from sluicegate.server.credit import Credit
+from sluicegate.server.supervisor_link import SupervisorLink
 
 
 class CreditWorld:

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sluicegate.billing.ledger import Reserved, Settled, UsageRow
 from sluicegate.errors import SluicegateError
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import REQUESTS, Tally
 from sluicegate.server.worker import Listening, run_worker
 

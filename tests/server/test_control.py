@@ -14,20 +14,15 @@ from hypothesis import strategies as st
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import BadRequest, DecodeError, StoreUnavailable
-from sluicegate.server.control import (
-    LOOKUPS_BURST,
-    Channel,
-    FrameSplitter,
+from sluicegate.server.control import Channel, FrameSplitter, encode_frame, open_supervisor_end
+from sluicegate.server.control_messages import (
     FromWorker,
     JournalGrew,
     KeyAnswer,
     KeyAsked,
     KeysChanged,
     SupervisorBeat,
-    SupervisorLink,
     WorkerBeat,
-    encode_frame,
-    open_supervisor_end,
 )
 from sluicegate.server.control_socket import (
     ControlSocket,
@@ -35,6 +30,7 @@ from sluicegate.server.control_socket import (
     ask_supervisor,
     call_supervisor,
 )
+from sluicegate.server.supervisor_link import LOOKUPS_BURST, SupervisorLink
 
 
 def key(name: str, *, revoked: bool = False) -> KeyRecord:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
-from sluicegate.server.control import GivenBack, Leased
+from sluicegate.server.control_messages import GivenBack, Leased
 from tests.server.credit_world import credit_world
 
 

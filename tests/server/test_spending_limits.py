@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate.billing.ledger import Reserved
-from sluicegate.server.control import Cautious
+from sluicegate.server.control_messages import Cautious
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer, of_tokens
 from sluicegate.simulator.script import Script

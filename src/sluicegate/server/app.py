@@ -24,7 +24,6 @@ from sluicegate.messages import Format
 from sluicegate.server import telemetry
 from sluicegate.server.auth import Authenticator
 from sluicegate.server.choosing import allowed
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
@@ -45,6 +44,7 @@ from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.serving.bench import Bench, Plan
 from sluicegate.server.serving.request import ServedRequest
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.tab import Till
 from sluicegate.server.token_counts import answer_count
 from sluicegate.server.unary import UnaryInterpreter, read_form, read_request, takes_form

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import Unauthenticated
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.exchange import Exchange
+from sluicegate.server.supervisor_link import SupervisorLink
 
 _HEADERS = (b"x-api-key", b"x-goog-api-key", b"api-key")
 MIN_KEY_CHARS = 16

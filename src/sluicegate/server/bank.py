@@ -13,7 +13,8 @@ from typing import Protocol
 from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import Grant, LeaseBook
 from sluicegate.billing.spending_limits import BUDGET
-from sluicegate.server.control import ANSWER_S, GivenBack, LeaseAsked, Leased, Recall
+from sluicegate.server.control import ANSWER_S
+from sluicegate.server.control_messages import GivenBack, LeaseAsked, Leased, Recall
 
 RECALL_S = 0.15
 """How long a round waits for workers; less than what settlements wait for a refill."""

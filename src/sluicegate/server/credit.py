@@ -15,7 +15,9 @@ import asyncio
 from sluicegate.billing.spending_limits import budget_name, day_of
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.money import format_usd
-from sluicegate.server.control import ANSWER_S, GivenBack, LeaseAsked, Leased, Recall, SupervisorLink
+from sluicegate.server.control import ANSWER_S
+from sluicegate.server.control_messages import GivenBack, LeaseAsked, Leased, Recall
+from sluicegate.server.supervisor_link import SupervisorLink
 
 COVER_S = 0.25
 """The longest that a settlement waits for credit beyond its reservation."""

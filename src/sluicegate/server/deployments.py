@@ -26,9 +26,10 @@ from sluicegate.routing.hedge import MAX_MEASURED, late_after_s
 from sluicegate.routing.retry import FREE_RETRIES, may_retry
 from sluicegate.routing.route import Candidate, after_first_token, faded, order
 from sluicegate.server import telemetry
-from sluicegate.server.control import DeploymentHealth, SupervisorLink
+from sluicegate.server.control_messages import DeploymentHealth
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import Tally, log
 
 TURN_S = 5.0

@@ -10,10 +10,10 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.errors import StateUnknown
 from sluicegate.money import format_usd
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
 from sluicegate.server.request_ids import read_request_id
 from sluicegate.server.serving.bench import Bench
+from sluicegate.server.supervisor_link import SupervisorLink
 
 _COUNTS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 _ABOUT = ("model", "stream", "client_format", "finish_reason", "error", "client_request_id")

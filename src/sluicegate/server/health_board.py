@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sluicegate.server import telemetry
-from sluicegate.server.control import DeploymentHealth
+from sluicegate.server.control_messages import DeploymentHealth
 from sluicegate.server.telemetry import Tally
 
 STALE_S = 600.0

@@ -19,8 +19,8 @@ from sluicegate.errors import (
     StoreUnavailable,
 )
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.exchange import Exchange
+from sluicegate.server.supervisor_link import SupervisorLink
 
 REPLAYED = b"idempotent-replayed: true\r\n"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.server.control import KeysChanged
+from sluicegate.server.control_messages import KeysChanged
 
 
 class KeyRing:

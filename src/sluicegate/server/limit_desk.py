@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from sluicegate.billing.limits import LimitBook, Want
-from sluicegate.server.control import Sliced, SlicesAsked, SlicesBack
+from sluicegate.server.control_messages import Sliced, SlicesAsked, SlicesBack
 
 PLACE_GRACE_S = 0.02
 """How long a place is waited for before it is refused: a client may ask another worker before the one that has just

@@ -15,9 +15,11 @@ from sluicegate.billing.limits import Grant, Kind, Return, Want
 from sluicegate.billing.spending_limits import limits_of
 from sluicegate.errors import RateLimited, StoreUnavailable
 from sluicegate.routing.catalog import Limits
-from sluicegate.server.control import ANSWER_S, Sliced, SlicesAsked, SlicesBack, SupervisorLink
+from sluicegate.server.control import ANSWER_S
+from sluicegate.server.control_messages import Sliced, SlicesAsked, SlicesBack
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.limit_headers import Left, limit_lines
+from sluicegate.server.supervisor_link import SupervisorLink
 
 REMEMBER_S = 0.05
 """How long a refusal stands without asking again."""

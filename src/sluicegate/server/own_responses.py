@@ -14,15 +14,15 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from sluicegate.errors import BadRequest, StoreUnavailable
-from sluicegate.server.control import (
-    MAX_WORKER_FRAME_BYTES,
+from sluicegate.server.control import MAX_WORKER_FRAME_BYTES
+from sluicegate.server.control_messages import (
     ResponseAnswer,
     ResponseAsked,
     ResponseDropped,
     ResponseKept,
     RunAsked,
-    SupervisorLink,
 )
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.store import KeptResponse
 from sluicegate.wire import json_edit
 from sluicegate.wire.json_edit import Edit

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sluicegate.errors import StoreUnavailable
-from sluicegate.server.control import (
+from sluicegate.server.control_messages import (
     ResponseAnswer,
     ResponseAsked,
     ResponseDropped,

@@ -32,7 +32,7 @@ from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
 from sluicegate.server.claim_desk import ClaimDesk
 from sluicegate.server.claim_messages import ClaimAsked, ClaimEnded
-from sluicegate.server.control import (
+from sluicegate.server.control_messages import (
     Boot,
     Cautious,
     Configure,

@@ -29,9 +29,9 @@ from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import format_usd
 from sluicegate.routing.catalog import Price
-from sluicegate.server.control import SupervisorLink
 from sluicegate.server.credit import Credit
 from sluicegate.server.journal import JournalWriter
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import SETTLEMENTS_OWED, log
 
 MIN_CUT_TOKENS = 256

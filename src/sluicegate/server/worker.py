@@ -21,7 +21,7 @@ import uvloop
 
 from sluicegate.errors import SluicegateError
 from sluicegate.server.app import make_gateway
-from sluicegate.server.control import (
+from sluicegate.server.control_messages import (
     Adopt,
     Boot,
     Configure,
@@ -32,11 +32,11 @@ from sluicegate.server.control import (
     Order,
     Release,
     Serving,
-    SupervisorLink,
 )
 from sluicegate.server.credit import Credit
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.settings import TlsServer, WorkerSettings
+from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import SUPERVISOR_LOST, WORKER_FAILED, log, start_logging
 from sluicegate.server.worker_exit import BOOT_FAILED, DRAINED, SUPERVISOR_GONE
 

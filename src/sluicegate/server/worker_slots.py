@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sluicegate.errors import ConfigError, DecodeError
-from sluicegate.server.control import (
-    BEAT_S,
-    SILENCE_S,
+from sluicegate.server.control import BEAT_S, SILENCE_S, Channel, open_supervisor_end
+from sluicegate.server.control_messages import (
     Adopt,
     Boot,
-    Channel,
     Counters,
     CountersAsked,
     Drain,
@@ -31,7 +29,6 @@ from sluicegate.server.control import (
     Serving,
     SupervisorBeat,
     WorkerBeat,
-    open_supervisor_end,
 )
 from sluicegate.server.listeners import Listeners
 from sluicegate.server.telemetry import (

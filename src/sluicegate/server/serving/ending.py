@@ -20,7 +20,7 @@ from sluicegate.messages import Usage, UsageSource
 from sluicegate.routing.health import CLOSED
 from sluicegate.server import telemetry
 from sluicegate.server.background import Run, RunEnd, judge, run_name
-from sluicegate.server.control import RunChanged
+from sluicegate.server.control_messages import RunChanged
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.job_poll import kept_of, running
 from sluicegate.server.kept_state import queued
