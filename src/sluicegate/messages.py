@@ -299,6 +299,8 @@ class Request(msgspec.Struct, kw_only=True):
     suffix: str | None = None
     echo: bool = False
     """Fields of legacy completions."""
+    others: list[list[Message]] = []
+    """Conversations beside `messages`, each to be answered too, by a call of its own, in this order."""
     web_search: dict[str, Any] | None = None
     """The vendor-neutral options of a web search tool; present: the model may search."""
     legacy_functions: bool = False

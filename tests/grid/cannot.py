@@ -105,7 +105,7 @@ ROWS = (
             ),
         },
     ),
-    Cannot("several prompts", OTHERS, {"completions": ({"prompt": ["One", "Two"]}, "prompt")}),
+    Cannot("more than 32 prompts", OTHERS, {"completions": ({"prompt": ["One"] * 33}, "prompt")}),
     Cannot("prompts of token ids", OTHERS, {"completions": ({"prompt": [1, 2, 3]}, "prompt")}),
     Cannot("text to fill in", OTHERS, {"completions": ({"suffix": " end"}, "suffix")}),
     Cannot("the best of several", OTHERS, {"completions": ({"best_of": 3}, "best_of")}),

@@ -34,6 +34,7 @@ from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.joined import JoinedStream, joined_events
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.sse import BOM
@@ -47,6 +48,7 @@ from sluicegate.wire.translation import (
     PassedRequest,
     PassOptions,
     Policy,
+    StreamDecoder,
     Wanted,
 )
 
@@ -69,14 +71,17 @@ class Interpreter:
     __slots__ = (
         "_account_id",
         "_body",
+        "_brought",
         "_cut_at",
         "_decoded",
         "_fetches",
+        "_joined",
         "_path_model",
         "_policy",
         "_thoughts",
         "array",
         "asked",
+        "calls",
         "client",
         "dropped",
         "request",
@@ -124,6 +129,12 @@ class Interpreter:
         self._thoughts = thoughts if format in _FORGETFUL else None
         self._account_id = account_id
         self._fetches = fetches
+        self.calls: list[bytes] = []
+        """Bodies of the attempt's calls beyond its first, where one call cannot answer all that was asked."""
+        self._brought: list[bytes] = []
+        """What the calls brought that were made, of an answer that is not streamed."""
+        self._joined: JoinedStream | None = None
+        """Of an answer that is."""
         self.wanted: list[Wanted] = []
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
         self.untold: list[str] = []
@@ -131,8 +142,6 @@ class Interpreter:
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
 
-    calls: ClassVar[tuple[bytes, ...]] = ()
-    """A text takes one call."""
     answer_line: ClassVar[bytes] = b"content-type: application/json\r\n"
     """Says what a plain answer is."""
     upload: ClassVar[None] = None
@@ -166,7 +175,12 @@ class Interpreter:
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought that is not the last."""
-        raise AssertionError("a text takes one call")
+        self._brought.append(body)
+
+    def next_call(self) -> None:
+        """Go on with the stream of the next call."""
+        assert self._joined is not None, "there are several"
+        self._joined.next_call()
 
     def take_out(self, field: str) -> None:
         """Forget a top-level field that was meant for us alone; before the first attempt."""
@@ -208,7 +222,7 @@ class Interpreter:
             BadRequest: wrong in its own format in a way that only translation sees.
             UnsupportedFeature: the provider's format cannot say it.
         """
-        if self._cut_at or self.wanted or self.untold or self.turn is not None:
+        if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls:
             self._forget_attempt()
         if target == self.client.name:
             self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
@@ -246,12 +260,28 @@ class Interpreter:
         if limit is not None or (request.max_output_tokens is None and target == "messages"):
             request = msgspec.structs.replace(request, max_output_tokens=limit or model.max_output_tokens)
         body = FORMATS[target].encode_request(request, deployment.model, deployment.capabilities, notes)
-        unwanted = set(provider.drop_fields)
-        if not provider.stream_options:
-            unwanted.add("stream_options")
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
         self.wanted = notes.wanted
+        if request.others:
+            self._encode_others(request, target, provider, deployment)
+        return self._finished(body, target, provider)
+
+    def _encode_others(
+        self, request: Request, target: Shape, provider: Provider, deployment: Deployment
+    ) -> None:
+        """Say what the first call cannot ask beside: each of the other conversations."""
+        for messages in request.others:
+            one = msgspec.structs.replace(request, messages=messages, others=[])
+            notes = Notes(self._policy, self.client.name)  # the first call has told all of it
+            body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
+            self.calls.append(self._finished(body, target, provider))
+
+    def _finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
+        """Return a translated body without what its provider does not take."""
+        unwanted = set(provider.drop_fields)
+        if not provider.stream_options:
+            unwanted.add("stream_options")
         if unwanted:
             body = json_edit.changed(body, {}, unwanted)
         return body if provider.cache_ttl or target != "messages" else self._without_lifetimes(body)
@@ -259,6 +289,7 @@ class Interpreter:
     def _forget_attempt(self) -> None:
         """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
         self._cut_at, self.wanted, self.untold, self.turn = [], [], [], None
+        self.calls, self._brought = [], []
 
     def _without_lifetimes(self, body: bytes) -> bytes:
         shorter = without_lifetimes(body)
@@ -281,6 +312,19 @@ class Interpreter:
             return self.client.pass_stream(self.asked, options)
         codec = FORMATS[target]
         can = deployment.capabilities
+        if self.calls:
+            joined = JoinedStream(
+                partial(self._decoder, target, deployment, options),
+                self.client.stream_encoder(self.asked),
+                partial(codec.decode_answer, can=can),
+                options.count_text,
+                joins_usage=self.client.joins_usage,
+                choices=options.choices,
+                calls=1 + len(self.calls),
+                follow=self._new_turn(),
+            )
+            self.untold, self._joined = joined.untold, joined
+            return joined
         decoder = codec.stream_decoder(can, options.count_text, options.max_event_bytes)
         stream = TranslatedStream(
             StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
@@ -294,6 +338,12 @@ class Interpreter:
         self.untold = stream.untold
         return stream
 
+    def _decoder(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamDecoder:
+        decoder = FORMATS[target].stream_decoder(
+            deployment.capabilities, options.count_text, options.max_event_bytes
+        )
+        return StopCutter(decoder, self._cut_at) if self._cut_at else decoder
+
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read a plain answer, also one that came as a stream although none was asked for.
 
@@ -303,19 +353,31 @@ class Interpreter:
         streamed = body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS)
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
+        events, upstream_id = self._events_of(target, deployment, body)
+        if self._brought:
+            answers = [self._events_of(target, deployment, one)[0] for one in self._brought]
+            answers.append(events)
+            events = joined_events(answers, self.request.choices // len(answers))
+        return self._told(events, upstream_id)
+
+    def _events_of(
+        self, target: Shape, deployment: Deployment, body: bytes
+    ) -> tuple[list[StreamEvent], str | None]:
+        """Return what a call's body says, and the provider's id of it where the events do not tell that."""
         codec = FORMATS[target]
         can = deployment.capabilities
-        if streamed:
+        upstream_id = None
+        if body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS):
             decoder = codec.stream_decoder(can, _ignore)
             events = decoder.feed(body)
             if not any(isinstance(event, End | StreamError) for event in events):
                 events += decoder.finish()
-            return self._told(events, decoder.upstream_id)
-        return self._told(codec.decode_answer(body, can), None)
+            upstream_id = decoder.upstream_id
+        else:
+            events = codec.decode_answer(body, can)
+        return (cut_answer(events, self._cut_at) if self._cut_at else events), upstream_id
 
     def _told(self, events: list[StreamEvent], upstream_id: str | None) -> "TranslatedAnswer":
-        if self._cut_at:
-            events = cut_answer(events, self._cut_at)
         follow = self._new_turn()
         if follow is not None:
             for event in events:
@@ -399,12 +461,13 @@ class TranslatedAnswer:
         return self._client.encode_answer(self._events, self._asked, bill)
 
 
-def _echo_of(request: Request) -> str:
-    """Return the prompt that a client of legacy completions wants repeated."""
-    if not request.echo or not request.messages:
-        return ""
-    first = request.messages[0].parts[0]
-    return first.text if isinstance(first, Text) else ""
+def _echo_of(request: Request) -> tuple[str, ...]:
+    """Return by choice the prompt that a client of legacy completions wants repeated."""
+    if not request.echo:
+        return ()
+    firsts = [messages[0].parts[0] for messages in (request.messages, *request.others)]
+    prompts = [first.text if isinstance(first, Text) else "" for first in firsts]
+    return tuple(prompt for prompt in prompts for _ in range(request.choices))
 
 
 def _has(body: bytes, key: str) -> bool:

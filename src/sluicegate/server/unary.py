@@ -205,6 +205,10 @@ class UnaryInterpreter:
         """Whether a stream of the provider's may come as a JSON array that grows."""
         return False
 
+    def next_call(self) -> None:
+        """Refuse: several calls are never streamed here."""
+        raise AssertionError("a stream takes one call")
+
     def keep(self, body: bytes) -> None:
         """Keep what a call brought, until the last one has."""
         self._brought.append(body)

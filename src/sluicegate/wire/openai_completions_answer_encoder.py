@@ -74,9 +74,9 @@ class CompletionStreamEncoder:
         if choice is not None:
             return choice, b""
         choice = self._choices[index] = _Choice(index)
-        echo = self._asked.echo
-        if not echo:
+        if index >= len(self._asked.echo):
             return choice, b""
+        echo = self._asked.echo[index]
         choice.written = len(echo)
         return choice, self._head + quote(echo) + choice.tail
 

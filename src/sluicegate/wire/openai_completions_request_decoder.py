@@ -16,6 +16,8 @@ from sluicegate.wire.openai_completions_request import DEFAULT_MAX_TOKENS
 from sluicegate.wire.translation import Notes, bad_field
 from sluicegate.wire.typed_body import decode_typed
 
+MAX_PROMPTS = 32
+
 
 class _Body(msgspec.Struct, kw_only=True):
     model: Name
@@ -44,7 +46,10 @@ _decoder = msgspec.json.Decoder(_Body)
 def decode_request(body: bytes, notes: Notes, path_model: str | None = None) -> Request:
     """Decode a body; that it names the model itself makes `path_model` of no matter. See `RequestDecoder`."""
     fields = decode_typed(_decoder, body)
-    prompt = _prompt(fields.prompt, notes)
+    first, *others = [
+        [Message(role="user", parts=[Text(text=prompt)], path=path)]
+        for path, prompt in _prompts(fields.prompt, notes)
+    ]
     choices = fields.n or 1
     if fields.suffix:
         notes.reject("suffix", "text cannot be filled in")
@@ -61,7 +66,8 @@ def decode_request(body: bytes, notes: Notes, path_model: str | None = None) -> 
     stop = fields.stop or []
     return Request(
         model=fields.model,
-        messages=[Message(role="user", parts=[Text(text=prompt)], path="prompt")],
+        messages=first,
+        others=others,
         stream=fields.stream or False,
         max_output_tokens=DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens,
         limit_is_visible=True,
@@ -80,12 +86,12 @@ def decode_request(body: bytes, notes: Notes, path_model: str | None = None) -> 
     )
 
 
-def _prompt(prompt: str | list[Any] | None, notes: Notes) -> str:
-    """Return the one prompt of a request.
+def _prompts(prompt: str | list[Any] | None, notes: Notes) -> list[tuple[str, str]]:
+    """Return the prompts of a request, each behind its path.
 
     Raises:
-        BadRequest: there is none, or it is no prompt at all.
-        UnsupportedFeature: there are several, or it is spelled in the tokens of one model.
+        BadRequest: there is none, or one is no prompt at all.
+        UnsupportedFeature: there are too many, or one is spelled in the tokens of one model.
     """
     if prompt is None:
         raise bad_field("prompt", "missing required parameter")
@@ -97,6 +103,10 @@ def _prompt(prompt: str | list[Any] | None, notes: Notes) -> str:
     for place, entry in enumerate(entries):
         if not isinstance(entry, str):
             raise bad_field(f"prompt[{place}]", "expected a string")
-    if len(entries) > 1:
-        notes.reject("prompt", "one prompt a request, unless the model's provider speaks completions itself")
-    return str(entries[0])
+        if not entry:
+            raise bad_field(f"prompt[{place}]", "must not be empty")
+    if len(entries) > MAX_PROMPTS:
+        notes.reject("prompt", f"at most {MAX_PROMPTS} prompts, each of which is a request to its provider")
+    if isinstance(prompt, str) or len(entries) == 1:
+        return [("prompt", entries[0])]
+    return [(f"prompt[{place}]", entry) for place, entry in enumerate(entries)]

@@ -130,8 +130,8 @@ class Asked(msgspec.Struct, kw_only=True):
     array: bool = False
     """Gemini without `alt=sse`: the client gets a JSON array, written as it grows."""
     legacy_functions: bool = False
-    echo: str = ""
-    """Legacy completions: the prompt, which the answer repeats."""
+    echo: tuple[str, ...] = ()
+    """Legacy completions: by choice, the prompt that the answer repeats."""
     tool_names: dict[str, str] = {}
     """Names that were changed for the provider, back to the client's."""
     custom_tools: frozenset[str] = frozenset()

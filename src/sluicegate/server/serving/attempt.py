@@ -30,6 +30,7 @@ from sluicegate.server.stream_relay import StreamRelay
 from sluicegate.server.targets import Target
 from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.wire import StreamCodec
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.translation import Asked, PassOptions
 from sluicegate.wire.unary.videos import RemixRequest
@@ -174,7 +175,14 @@ class AttemptingRequest(RunningRequest):
             return None
         return connection
 
-    def _make_relay(self, format: Shape, provider: Provider, clocks: StreamClocks) -> Relay:
+    def _make_relay(
+        self, format: Shape, provider: Provider, clocks: StreamClocks, codec: StreamCodec | None = None
+    ) -> Relay:
+        """Return the relay of a call.
+
+        Args:
+            codec: what the calls before have begun to write; None: this is the first.
+        """
         settings = self._plan.settings
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
@@ -192,6 +200,28 @@ class AttemptingRequest(RunningRequest):
                 drain_cap_s=drain_cap_s,
                 keepalive_every_s=settings.server.keepalive_every_s if self._may_be_padded() else None,
             )
+        if codec is None:
+            codec = self._new_codec(format, provider, clocks)
+        self._codec = codec
+        return StreamRelay(
+            self._exchange,
+            codec,
+            self,
+            self._bench.deadlines,
+            clocks,
+            total_due_at=self._due_at,
+            secrets=provider.api_keys,
+            drain_cap_s=drain_cap_s,
+            keepalive=self._interpreter.keepalive,
+            passes_bytes=self._interpreter.passes_bytes,
+            keepalive_after_s=settings.server.keepalive_after_s,
+            keepalive_every_s=settings.server.keepalive_every_s,
+            reads_arrays=self._interpreter.reads_arrays(format),
+            produced=self._produced if self._has_a_pace(clocks) else None,
+        )
+
+    def _new_codec(self, format: Shape, provider: Provider, clocks: StreamClocks) -> StreamCodec:
+        assert self._switches is not None
         options = PassOptions(
             count_text=self._meter.add,
             usage_shown=self._shows_usage(),
@@ -210,23 +240,7 @@ class AttemptingRequest(RunningRequest):
                 self._switches,
                 array=options.array,
             )
-        self._codec = codec
-        return StreamRelay(
-            self._exchange,
-            codec,
-            self,
-            self._bench.deadlines,
-            clocks,
-            total_due_at=self._due_at,
-            secrets=provider.api_keys,
-            drain_cap_s=drain_cap_s,
-            keepalive=self._interpreter.keepalive,
-            passes_bytes=self._interpreter.passes_bytes,
-            keepalive_after_s=settings.server.keepalive_after_s,
-            keepalive_every_s=settings.server.keepalive_every_s,
-            reads_arrays=self._interpreter.reads_arrays(format),
-            produced=self._produced if self._has_a_pace(clocks) else None,
-        )
+        return codec
 
     def _has_a_pace(self, clocks: StreamClocks) -> bool:
         """Whether the answer may be ended for being slow: it is one that is counted in tokens of text."""
@@ -249,14 +263,17 @@ class AttemptingRequest(RunningRequest):
             UpstreamError: no connection for one of them.
         """
         for body in self._interpreter.calls:
-            assert isinstance(relay, PlainRelay)
-            self._interpreter.keep(relay.body)
+            if isinstance(relay, PlainRelay):
+                self._interpreter.keep(relay.body)
             connection = await self._connect(target, clocks)
             if connection is None:
                 relay.error = self._stopping
                 return ("gone" if self._stopping is None else "stopped"), relay
-            self._relay = relay = self._make_relay(format, provider, clocks)
-            ending = await relay.run(connection, target.head(len(body), stream=False), body)
+            if self._codec is not None:
+                self._interpreter.next_call()
+                self._codec.flush()  # whatever stands around it takes over where it is
+            self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
+            ending = await relay.run(connection, self._head(format, provider, target, body), body)
             if ending != "complete":
                 return ending, relay
         return "complete", relay

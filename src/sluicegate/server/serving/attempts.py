@@ -144,7 +144,8 @@ class TriedRequest(LimitedRequest):
             else:
                 running = relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
             del body  # this frame lives as long as the stream
-            if percentile is None or not self._request.stream or upload is not None:
+            alone = not self._request.stream or upload is not None or bool(self._interpreter.calls)
+            if percentile is None or alone:
                 ending = await running
                 if ending == "complete" and self._interpreter.calls:
                     ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)

@@ -33,6 +33,8 @@ class RunningRequest(EndingRequest):
 
     def begun(self) -> None:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
+        if self._first_content is not None:
+            return  # of a call before this one, of the same answer
         self._first_content = time.monotonic()
         if self._standing.watched:
             self._bench.deployments.begun(self._standing, self._first_content - self._asked_at)
