@@ -240,7 +240,7 @@ def test_a_prompt_becomes_a_user_message() -> None:
 @pytest.mark.parametrize(
     ("field", "more"),
     [
-        ("prompt", {"prompt": ["a", "b"]}),
+        ("prompt", {"prompt": ["a"] * 33}),
         ("prompt", {"prompt": [1, 2]}),
         ("prompt", {"prompt": [[1], [2]]}),
         ("suffix", {"suffix": "x"}),
@@ -290,7 +290,7 @@ def test_x1_any_answer_reaches_a_completions_client(name: str, answer: Answer, s
 
 
 def test_echo_thoughts_and_refusals() -> None:
-    asked = Asked(model=MODEL, id=ASKED.id, created=1, echo="Once ")
+    asked = Asked(model=MODEL, id=ASKED.id, created=1, echo=("Once ",))
     events: list[StreamEvent] = [
         ReasoningDelta("hm"),
         OpaqueState(Opaque(vendor="anthropic", kind="signature", value="x")),

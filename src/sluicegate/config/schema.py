@@ -284,6 +284,9 @@ class ModelRow(Limited):
     hedge_percentile: Annotated[Whole, Field(ge=1, le=99)] | None = None
     """A stream whose first token is later than this percentage of the route's latest ones gets a second attempt at
     the next route; who is first serves it. Left out: never."""
+    max_calls: Annotated[Whole, Field(ge=1, le=16)] = 1
+    """Answers of one request (`n`, `candidateCount`) that are asked for one by one where the provider's format gives
+    one answer a request; more are refused."""
     price: PriceRow | None = None
     """What a customer pays, USD per million tokens, or free. Left out: the catalogue's row of the first
     route, with `billing.markup_percent`."""

@@ -216,6 +216,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = "weighted"
     hedge_percentile: float | None = None
     """A first token later than this share of them gets a second attempt beside it; None: never."""
+    max_calls: int = 1
+    """For one request that wants so many answers of a format that gives one."""
     max_output_tokens: int = 8192
     prompt_template: Literal["plain", "none"] = "plain"
     hidden_output: bool = False

@@ -41,6 +41,7 @@ from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
 from sluicegate.wire.translation import (
+    ONE_ANSWER,
     Asked,
     Codec,
     Notes,
@@ -257,25 +258,32 @@ class Interpreter:
             top = json_edit.decode_top(self._body, self.client.name)
             # Copies: a view would keep the whole body as long as the answer runs.
             self.asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
+        repeats = 1
+        if 1 < request.choices <= model.max_calls and target in ONE_ANSWER:
+            repeats = request.choices
+            notes.warn("n", f"{repeats} calls")
+            request = msgspec.structs.replace(request, choices=1)
         if limit is not None or (request.max_output_tokens is None and target == "messages"):
             request = msgspec.structs.replace(request, max_output_tokens=limit or model.max_output_tokens)
         body = FORMATS[target].encode_request(request, deployment.model, deployment.capabilities, notes)
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
         self.wanted = notes.wanted
+        body = self._finished(body, target, provider)
+        self.calls = [body] * (repeats - 1)
         if request.others:
-            self._encode_others(request, target, provider, deployment)
-        return self._finished(body, target, provider)
+            self._encode_others(request, repeats, target, provider, deployment)
+        return body
 
     def _encode_others(
-        self, request: Request, target: Shape, provider: Provider, deployment: Deployment
+        self, request: Request, repeats: int, target: Shape, provider: Provider, deployment: Deployment
     ) -> None:
-        """Say what the first call cannot ask beside: each of the other conversations."""
+        """Say what the first call cannot ask beside: each of the other conversations, so many times."""
         for messages in request.others:
             one = msgspec.structs.replace(request, messages=messages, others=[])
             notes = Notes(self._policy, self.client.name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
-            self.calls.append(self._finished(body, target, provider))
+            self.calls += [self._finished(body, target, provider)] * repeats
 
     def _finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
         """Return a translated body without what its provider does not take."""

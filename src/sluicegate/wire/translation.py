@@ -30,6 +30,10 @@ from sluicegate.wire.field_names import spelled
 Policy = TranslationPolicy
 
 
+ONE_ANSWER: frozenset[Format] = frozenset({"responses", "messages"})
+"""Formats that give one answer a request."""
+
+
 class Wanted(NamedTuple):
     """A part whose data a provider wants in the place of its address."""
 

@@ -153,7 +153,7 @@ class ServedRequest(TriedRequest):
         budget = till.credit.budget_of(self._key.id, self._started_at) if spending else None
         self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget)
         covered = await self._tab.reserve(
-            request.input_estimate,
+            request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
             output * request.choices,
             may_cut=not request.stream and request.max_output_tokens is None and units is None,
         )
@@ -161,6 +161,15 @@ class ServedRequest(TriedRequest):
         if covered < output * request.choices:
             self._limit = covered // request.choices
         self._meter = self._new_meter()
+
+    def _input_of_all_calls(self) -> int:
+        """Return the input to reserve where several answers are wanted, which may take a call each."""
+        request = self._request
+        prompts: int = getattr(request, "prompts", 1)
+        answers = request.choices // prompts
+        models = [one.model for one in self._served] or [self._model]
+        may_call = any(answers <= model.max_calls for model in models)
+        return request.input_estimate * (answers if may_call else 1)
 
 
 def _header_text(exchange: Exchange, name: bytes) -> str | None:
