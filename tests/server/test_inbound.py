@@ -732,3 +732,18 @@ async def test_nothing_is_left_of_many_clients() -> None:
         await asyncio.wait_for(world.server.wait_closed(), 2)
         assert (world.server.connections, world.server.inflight_bytes) == (set(), 0)
         assert world.server.deadlines._items == set()
+
+
+async def test_sockets_that_the_caller_has_let_go_of_are_left_when_accepting_stops() -> None:
+    """Their descriptors are free for the next one, which must not take their place."""
+    async with serving(stream_three) as world:
+        ports = []
+        for _ in range(3):
+            given = socket.create_server(("127.0.0.1", 0))
+            ports.append(given.getsockname()[1])
+            await world.server.listen(given)
+            given.close()
+        world.server.stop_accepting()
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.wait_for(Client.connect(f"http://127.0.0.1:{port}"), 5)

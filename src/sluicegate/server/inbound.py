@@ -56,8 +56,8 @@ class InboundServer:
         self.inflight_bytes = 0
         """Bytes of request bodies in memory, over all connections."""
         self.draining = False
-        self._listeners: dict[int, asyncio.AbstractServer] = {}
-        """By descriptor of the socket that was given."""
+        self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
+        """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
         self._running: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
 
@@ -69,7 +69,7 @@ class InboundServer:
         unacked_max_ms = int(self.settings.write_timeout_s * 1000)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacked_max_ms)
         secure = ssl_context is not None
-        self._listeners[sock.fileno()] = await self.loop.create_server(
+        self._listeners[sock] = await self.loop.create_server(
             lambda: InboundConnection(self),
             sock=sock.dup(),
             backlog=4096,
@@ -80,7 +80,7 @@ class InboundServer:
 
     def unlisten(self, sock: socket.socket) -> None:
         """Accept no more from one socket; the connections that came through it stay."""
-        listener = self._listeners.pop(sock.fileno(), None)
+        listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.close()
 
