@@ -1,5 +1,6 @@
 """Endpoints beside generation: model lists in three shapes, token counts, probes, and how paths are read."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -115,6 +116,23 @@ async def test_gemini_tokens_are_counted(start_inprocess: StartInProcess, simula
         gate.url, "/v1beta/models/org/m:1:countTokens", body, headers={"x-goog-api-key": KEY}
     )
     assert 5 <= response.json()["totalTokens"] <= 20
+
+
+@pytest.mark.parametrize(("speaks", "tokens"), [("chat", 255), ("gemini", 258)])
+async def test_a_picture_counts_as_its_vendor_says(
+    start_inprocess: StartInProcess, simulator: Simulator, speaks: str, tokens: int
+) -> None:
+    gate = await start_inprocess(config_of(simulator, speaks))
+    head = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (500).to_bytes(4) * 2 + b"\x08\x02\x00\x00\x00"
+    source = {"type": "base64", "media_type": "image/png", "data": b64encode(head).decode()}
+    content = [{"type": "text", "text": "Hello"}, {"type": "image", "source": source}]
+    counts = []
+    for said in (content, content[:1]):
+        body = {"model": "org/m:1", "messages": [{"role": "user", "content": said}]}
+        response = await ask(gate.url, "/v1/messages/count_tokens", body, key=KEY)
+        counts.append(response.json()["input_tokens"])
+    assert counts[0] - counts[1] == tokens
+    assert not simulator.requests
 
 
 async def test_a_count_of_what_is_wrong_is_refused_in_its_format(gate_inprocess: InProcessGate) -> None:

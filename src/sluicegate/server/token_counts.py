@@ -1,7 +1,8 @@
 """How many tokens a request would have: asked of the provider where it speaks the client's format, else counted here.
 
 Counting is free and holds no reservation. A count of our own is exact for OpenAI's o200k families and near for others;
-media are estimated as a reservation does. Source: wire formats page `README.md`, routes.
+pictures are counted as their vendors say, other media estimated as a reservation does. Source: wire formats page
+`README.md`, routes.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from functools import partial
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.image_tokens import UNKNOWN, image_tokens
 from sluicegate.billing.tokens import PIECE_CHARS, count_tokens
 from sluicegate.errors import BadRequest, Forbidden, ModelNotFound, UpstreamError
 from sluicegate.messages import (
@@ -40,7 +42,6 @@ from sluicegate.wire.translation import Notes, RequestDecoder
 
 MESSAGE_TOKENS = 4
 """What a turn costs beside its text."""
-IMAGE_TOKENS = 1600
 MEDIA_BYTES_PER_TOKEN = 40
 TURN_CHARS = 16 * PIECE_CHARS
 """How much is counted before other streams get their turn; about 2 ms."""
@@ -90,7 +91,8 @@ async def answer_count(bench: Bench, exchange: Exchange, key: KeyRecord, route: 
             return told
     if request is None:
         raise UpstreamError("The provider that keeps what the request names does not count its tokens.")
-    tokens = await count_request(request)
+    asked = providers[model.deployments[0].provider]
+    tokens = await count_request(request, asked.speaks[0])
     if format == "gemini":
         return gemini_counting.encode_count_answer(tokens)
     if format == "responses":
@@ -141,13 +143,17 @@ async def _ask(
     return relay.body if json_edit.is_json(relay.body) else None
 
 
-async def count_request(request: Request) -> int:
-    """Count a request's tokens without holding up other streams."""
+async def count_request(request: Request, format: Format) -> int:
+    """Count a request's tokens without holding up other streams.
+
+    Args:
+        format: of the provider that would be asked: its vendor's formula counts pictures.
+    """
     texts: list[str] = []
     media = 0
     for message in request.messages:
         for part in message.parts:
-            media += _collect(part, texts)
+            media += _collect(part, texts, format)
     for tool in request.tools:
         texts.append(msgspec.json.encode(tool.parameters or {}).decode())
         texts += (tool.name, tool.description or "")
@@ -160,7 +166,7 @@ async def count_request(request: Request) -> int:
     return max(1, tokens)
 
 
-def _collect(part: Part, texts: list[str]) -> int:
+def _collect(part: Part, texts: list[str], format: Format) -> int:
     """Gather the texts of a part, and return the tokens of what has none."""
     match part:
         case Text() | Refusal() | Reasoning():
@@ -168,13 +174,13 @@ def _collect(part: Part, texts: list[str]) -> int:
         case ToolCall():
             texts += (part.name, part.arguments)
         case ToolResult():
-            return sum(_collect(inner, texts) for inner in part.parts)
+            return sum(_collect(inner, texts, format) for inner in part.parts)
         case Image():
-            return IMAGE_TOKENS
+            return image_tokens(part.data, format, part.detail)
         case File(text=str() as text):
             texts.append(text)
         case Audio(data=data) | File(data=str() as data):
             return len(data) * 3 // 4 // MEDIA_BYTES_PER_TOKEN
         case File():
-            return IMAGE_TOKENS
+            return UNKNOWN
     return 0
