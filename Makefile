@@ -20,14 +20,14 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/install scripts/debian-pa
 	@scripts/install $(VENV)
 	@touch $@
 
-$(SDK_INSTALLED): tests/sdk/package-lock.json
+$(SDK_INSTALLED): tests/sdk/package-lock.json scripts/install-node
 	@scripts/debian-packages nodejs npm
-	@cd tests/sdk && npm ci --silent --no-audit --no-fund
-	@touch $@
+	@scripts/install-node tests/sdk
+	@[ ! -e $@ ] || touch $@
 
 clients: $(CLIENTS_INSTALLED)  ## the coding agents and libraries that tests/clients runs (about 1 GB)
 
-$(CLIENTS_INSTALLED): $(INSTALLED) tests/clients/package-lock.json tests/clients/requirements.lock scripts/install-clients
+$(CLIENTS_INSTALLED): $(INSTALLED) tests/clients/package-lock.json tests/clients/requirements.lock scripts/install-clients scripts/install-node
 	@scripts/debian-packages nodejs npm
 	@scripts/install-clients $(VENV)
 	@touch $@

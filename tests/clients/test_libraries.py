@@ -23,6 +23,7 @@ from tests.clients.world import (
     script,
     write_file,
 )
+from tests.sdk.installed import needs_node_sdks
 
 pytestmark = pytest.mark.clients
 
@@ -130,6 +131,7 @@ def test_langchain_agents(world: World, libraries: Path, tmp_path: Path) -> None
     check(world, turns)
 
 
+@needs_node_sdks
 def test_vercel_ai_sdk(world: World, tmp_path: Path) -> None:
     turns = prepare(world, tmp_path, "ai-sdk", AI_SDK, all_pairs=True)
     command = ["node", FOLDER.parent / "sdk" / "turn.mjs", world.tap.url, KEY, QUESTION]

@@ -29,6 +29,7 @@ from tests.grid.sdks import Sdks, Way, heard
 from tests.grid.speaking import Body, Heard, path_of, said, usage_of
 from tests.grid.turns import joined
 from tests.inprocess import in_process_gate
+from tests.sdk.installed import needs_node_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -282,6 +283,7 @@ async def test_c8_the_python_sdks_read_it(
             check_heard(client, name, heard_, grid.gate.rows()[-1])
 
 
+@needs_node_sdks
 async def test_c8_the_node_sdks_read_it(grid: Grid) -> None:
     asked = [
         (client, provider, name, way)

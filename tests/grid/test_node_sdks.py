@@ -20,8 +20,13 @@ from tests.grid.sdks import Way, heard
 from tests.grid.speaking import Body, said, wording
 from tests.grid.test_grid import check_answer, check_row, check_usage, counts, expected_of
 from tests.grid.turns import joined
+from tests.sdk.installed import needs_node_sdks
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("node-sdks")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("node-sdks"),
+    needs_node_sdks,
+]
 
 SCRIPT = Path(__file__).parents[1] / "sdk" / "grid.mjs"
 WAYS: tuple[Way, ...] = ("plain", "raw", "helper")

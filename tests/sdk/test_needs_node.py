@@ -22,9 +22,14 @@ from tests.grid.speaking import said, wording
 from tests.grid.test_grid import counts
 from tests.grid.turns import joined
 from tests.inprocess import in_process_gate
+from tests.sdk.installed import needs_node_sdks
 from tests.sdk.needs_cases import cells
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("node-needs")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("node-needs"),
+    needs_node_sdks,
+]
 
 SCRIPT = Path(__file__).with_name("grid.mjs")
 VERCEL = {

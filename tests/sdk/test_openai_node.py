@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from tests.gate import RunningGate
+from tests.sdk.installed import needs_node_sdks
 from tests.sdk.world import COST_NANO, KEY, POOR_KEY, SLOW_KEYS, TEXT
+
+pytestmark = needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("openai.mjs")
 
