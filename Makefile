@@ -45,7 +45,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy --strict
 
 test: $(INSTALLED) $(SDK_INSTALLED) $(CLIENTS_INSTALLED)  ## the tests; ARGS="-k name" for some of them
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/results.md
 	@scripts/debian-packages nginx-light

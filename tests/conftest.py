@@ -20,6 +20,7 @@ from sluicegate.simulator import Simulator, SimulatorProcess, SimulatorSettings
 from tests.fakes import Client
 from tests.gate import RunningGate, free_ports, run_gate
 from tests.inprocess import InProcessGate, in_process_gate
+from tests.scheduling import Scheduling, by_length
 
 settings.register_profile("test", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("test")
@@ -30,6 +31,15 @@ MODEL = "m"
 """The priced model that `make_config` sets up; `sim-…` models go through by name at the same price."""
 PRICE = {"input": 1, "cache_read": 0.1, "output": 2}
 """USD per million tokens: 1,000 nano-USD an input token, 100 a cached one, 2,000 an output token."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=by_length)
+
+
+@pytest.hookimpl(optionalhook=True)  # without xdist nobody asks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

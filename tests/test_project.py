@@ -1,16 +1,18 @@
 """The project around the code keeps its word: documents name what exists, no file names a machine of ours."""
 
+import io
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import sluicegate
+from sluicegate.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -97,10 +99,13 @@ def test_named_make_targets_exist(name: str) -> None:
 @cache
 def help_of(*command: str) -> str | None:
     """Return the help of a subcommand, or None where there is no such command."""
-    run = subprocess.run(
-        [sys.executable, "-m", "sluicegate", *command, "--help"], capture_output=True, text=True
-    )
-    return run.stdout if run.returncode == 0 else None
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(io.StringIO()):
+        try:
+            main([*command, "--help"])
+        except SystemExit as ended:
+            return printed.getvalue() if not ended.code else None
+    raise AssertionError("the command line has not ended")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,7 +24,6 @@ from tests.sdk.installed import needs_node_sdks
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("node-sdks"),
     needs_node_sdks,
 ]
 

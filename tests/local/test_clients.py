@@ -13,7 +13,7 @@ from tests.gate import RunningGate, run_gate
 
 __all__ = ["agents", "libraries"]
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("local_model")]
+pytestmark = pytest.mark.clients
 
 KEY = "sg-local-client-tests-0123456789"
 PRICE = {"input": 0.15, "output": 0.6}

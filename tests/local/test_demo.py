@@ -23,8 +23,6 @@ from openai import OpenAI
 
 from tests.gate import free_ports
 
-pytestmark = pytest.mark.xdist_group("local_model")
-
 DEMO = [sys.executable, "-m", "sluicegate", "demo"]
 TIMEOUT_S = 180.0
 HELLO: list[MessageParam] = [{"role": "user", "content": "Say hello."}]

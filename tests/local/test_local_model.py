@@ -12,8 +12,6 @@ from sluicegate.cli.tour import stream_chat
 from sluicegate.local_model import MODEL
 from tests.gate import run_gate
 
-pytestmark = pytest.mark.xdist_group("local_model")
-
 KEY = "sg-local-model-test-key"
 CONFIGURATION = """\
 server: {listen: "{listen}"}

@@ -4,6 +4,8 @@
 // A job is { client, way, model, body, tools }: the client's format (or the AI SDK's provider), how it asks (plain, raw,
 // helper), and the request's body as that format spells it.
 
+import { subscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
@@ -136,13 +138,27 @@ function told(error) {
   return { error: { kind, status: status ?? statusCode, type, message, body, data, text: String(error) } };
 }
 
+// After an error inside a stream the gate closes the connection. Who asks again at once may meet the closing, so we close
+// it ourselves.
+let socket = null;
+subscribe('undici:client:sendHeaders', (message) => {
+  socket = message.socket;
+});
+
+async function leave(connection) {
+  if (!connection || connection.closed) return;
+  const closed = once(connection, 'close');
+  connection.destroy();
+  await closed;
+}
+
 for (const job of JSON.parse(readFileSync(0, 'utf8'))) {
   let seen;
   try {
     seen = await ways[job.client][job.way](job);
   } catch (error) {
     seen = told(error);
-    await new Promise((resolve) => setTimeout(resolve, 20)); // the connection closes after an error inside a stream
+    if (seen.error.status === null) await leave(socket);
   }
   process.stdout.write(`${JSON.stringify(seen)}\n`);
 }

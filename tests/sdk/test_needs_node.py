@@ -27,7 +27,6 @@ from tests.sdk.needs_cases import cells
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("node-needs"),
     needs_node_sdks,
 ]
 

@@ -55,7 +55,7 @@ class World:
     async def rows(self, *responses: Response) -> list[dict[str, Any]]:
         """Return the rows of answers, once they are there."""
         ids = {response.header("x-request-id") for response in responses}
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while True:
                 rows = [row for row in await asyncio.to_thread(self.gate.usage) if row["request_id"] in ids]
                 if rows:
