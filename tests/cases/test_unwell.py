@@ -217,55 +217,55 @@ async def test_b079_the_tail_may_be_late_or_never_come(world: World, client: str
         assert outcome.row.cost_nano_usd > 0
 
 
-@pytest.mark.parametrize("provider", FORMATS)
-async def test_b116_silence_is_broken_in_the_clients_own_way(
-    strict: World, client: str, provider: str
-) -> None:
-    upstream = f"slow-{provider}-{client}"
-    start = STREAMS[provider].partition(b"Hello")[0].rpartition(b"\n\n")
-    steps = (
-        Send(data=start[0] + start[1]),
-        Wait(s=0.6),
-        Send(data=STREAMS[provider][len(start[0] + start[1]) :]),
-    )
-    strict.simulator.push(Script(steps=steps), model=upstream)
-    model = f"{provider}/{upstream}"
-    response = await strict.post(client, model, ASK, stream=True)
-    check = {
-        "chat": lambda raw: check_chat_stream(raw, model=model, keepalive=True),
-        "completions": lambda raw: check_completions_stream(raw, model=model, keepalive=True),
-        "responses": lambda raw: check_responses_stream(raw, model=model, keepalive=True),
-        "messages": lambda raw: check_messages_stream(raw, model=model),
-        "gemini": lambda raw: check_gemini_stream(raw, model=model, keepalive=True),
-    }[client]
-    parsed = check(response.body)
-    assert parsed.text == "Hello world"
-    assert parsed.keepalives
-    if client == "messages":
-        assert b'event: ping\ndata: {"type": "ping"}\n\n' in response.body
+async def test_b116_silence_is_broken_in_the_clients_own_way(strict: World, client: str) -> None:
+    async def ask_of(provider: str) -> None:
+        upstream = f"slow-{provider}-{client}"
+        start = STREAMS[provider].partition(b"Hello")[0].rpartition(b"\n\n")
+        steps = (
+            Send(data=start[0] + start[1]),
+            Wait(s=0.6),
+            Send(data=STREAMS[provider][len(start[0] + start[1]) :]),
+        )
+        strict.simulator.push(Script(steps=steps), model=upstream)
+        model = f"{provider}/{upstream}"
+        response = await strict.post(client, model, ASK, stream=True)
+        check = {
+            "chat": lambda raw: check_chat_stream(raw, model=model, keepalive=True),
+            "completions": lambda raw: check_completions_stream(raw, model=model, keepalive=True),
+            "responses": lambda raw: check_responses_stream(raw, model=model, keepalive=True),
+            "messages": lambda raw: check_messages_stream(raw, model=model),
+            "gemini": lambda raw: check_gemini_stream(raw, model=model, keepalive=True),
+        }[client]
+        parsed = check(response.body)
+        assert parsed.text == "Hello world"
+        assert parsed.keepalives
+        if client == "messages":
+            assert b'event: ping\ndata: {"type": "ping"}\n\n' in response.body
+
+    await asyncio.gather(*(ask_of(provider) for provider in FORMATS))
 
 
-@pytest.mark.parametrize("provider", FORMATS)
-async def test_b116_a_failure_behind_keep_alives_is_told_inside(
-    strict: World, client: str, provider: str
-) -> None:
-    upstream = f"slow-fail-{provider}-{client}"
-    start = STREAMS[provider].partition(b"Hello")[0].rpartition(b"\n\n")
-    steps = (Send(data=start[0] + start[1]), Wait(s=0.4))
-    strict.simulator.push(Script(steps=steps), model=upstream)
-    model = f"{provider}/{upstream}"
-    response = await strict.post(client, model, ASK, stream=True)
-    body = response.body
-    while body.startswith((b":", b"\n", b"event: ping")):
-        body = body.partition(b"\n" if body.startswith(b"\n") else b"\n\n")[2]
-    check = {
-        "chat": check_chat_stream,
-        "completions": check_completions_stream,
-        "responses": check_responses_stream,
-        "messages": check_messages_stream,
-        "gemini": check_gemini_stream,
-    }[client]
-    parsed = check(body, end="error")
-    assert parsed.error is not None
-    assert response.status == 200
-    assert response.complete
+async def test_b116_a_failure_behind_keep_alives_is_told_inside(strict: World, client: str) -> None:
+    async def ask_of(provider: str) -> None:
+        upstream = f"slow-fail-{provider}-{client}"
+        start = STREAMS[provider].partition(b"Hello")[0].rpartition(b"\n\n")
+        steps = (Send(data=start[0] + start[1]), Wait(s=0.4))
+        strict.simulator.push(Script(steps=steps), model=upstream)
+        model = f"{provider}/{upstream}"
+        response = await strict.post(client, model, ASK, stream=True)
+        body = response.body
+        while body.startswith((b":", b"\n", b"event: ping")):
+            body = body.partition(b"\n" if body.startswith(b"\n") else b"\n\n")[2]
+        check = {
+            "chat": check_chat_stream,
+            "completions": check_completions_stream,
+            "responses": check_responses_stream,
+            "messages": check_messages_stream,
+            "gemini": check_gemini_stream,
+        }[client]
+        parsed = check(body, end="error")
+        assert parsed.error is not None
+        assert response.status == 200
+        assert response.complete
+
+    await asyncio.gather(*(ask_of(provider) for provider in FORMATS))
