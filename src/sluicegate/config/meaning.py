@@ -1,7 +1,7 @@
 """What two settings must agree on: names that lead somewhere, ids and keys that stand once, credentials
 that fit.
 
-Single values are checked where they are read, in `schema`; prices in `models`.
+Single values are checked where they are read, in `scalars` and the sections; prices in `models`.
 """
 
 import difflib

@@ -20,8 +20,6 @@ from sluicegate.routing.catalog import DatedPrice, ImagePrice, Price, PriceTier
 _RATES = tuple(Rates.model_fields)
 _UNITS = ("per_request", "per_web_search", "per_second", "per_character")
 
-FOREVER = float("inf")
-
 
 def price_of(row: ListedPrice) -> Price:
     """Turn rates of the file, USD per million tokens, into a price."""

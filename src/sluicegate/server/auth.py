@@ -96,11 +96,3 @@ class Authenticator:
         if record.expires_at is not None and record.expires_at.timestamp() <= time.time():
             raise Unauthenticated("This API key has expired.")
         return record
-
-
-def may_use(key: KeyRecord, model_id: str) -> bool:
-    """Whether a key's list of models allows a public id."""
-    return any(
-        model_id.startswith(allowed[:-1]) if allowed.endswith("*") else model_id == allowed
-        for allowed in key.models
-    )

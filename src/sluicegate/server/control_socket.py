@@ -1,6 +1,6 @@
 """`control.sock` beside the journals: how commands and the admin process reach the running supervisor.
 
-One question a connection at a time, framed as in `control.py`. The socket's mode is 0600: who may open it may
+One question a connection at a time, framed as in `control`. The socket's mode is 0600: who may open it may
 do everything. What the operations do is the supervisor's; this module carries them.
 """
 

@@ -36,7 +36,9 @@ _LINE_BEGINNING = re.compile(rb"(?:[A-Z][A-Z-]{0,31}(?: [!-~]*(?: [!-~]*\r?)?)?)
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _METHODS = {name.encode(): name for name in ALLOWED_METHODS.split(", ")}
 _HOST = re.compile(rb"[^\s,/@?#]*")
-_WATCHED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key"))
+FOR_GATE = frozenset((b"x-sluicegate-provider", b"x-sluicegate-continuous-usage", b"x-sluicegate-timeouts"))
+"""Headers by which a client asks something of the gate itself."""
+_WATCHED = FOR_GATE | {b"host", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key"}
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CHUNK_LINE = re.compile(
     rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|\"[\t !#-\[\]-~]*\"))?)*" % (_TOKEN, _TOKEN)  # no quoted pairs
@@ -78,6 +80,7 @@ class RequestHead:
     """
 
     __slots__ = (
+        "asks_gate",
         "chunked",
         "content_length",
         "expects_continue",
@@ -97,6 +100,8 @@ class RequestHead:
     http10: bool
     headers: list[Header]
     """Names in lower case, values stripped, in order."""
+    asks_gate: bool
+    """Whether it has one of `FOR_GATE`: hardly any request has."""
     content_length: int
     """0 where the head gives none."""
     chunked: bool
@@ -109,6 +114,7 @@ class RequestHead:
         self.method = self.path = self.query = ""
         self.http10 = False
         self.headers = []
+        self.asks_gate = False
         self.content_length = 0
         self.chunked = False
         self.expects_continue = False
@@ -196,6 +202,8 @@ class RequestHead:
                 if self.idempotency_key not in (None, value):
                     raise BadRequest("there are two Idempotency-Key headers that differ")
                 self.idempotency_key = value
+            elif name in FOR_GATE:
+                self.asks_gate = True
             elif not self.http10:
                 if value.lower() != b"100-continue":
                     raise ExpectationFailed("the only expectation that can be met is 100-continue")

@@ -1,7 +1,7 @@
 """One request, from its whole body to its settlement: admit, reserve, attempt, relay, settle.
 
-Read with `relay` (how bytes move while a stream runs) and `tab` (how money does). Everything a request decides it asks
-of `routing` and `billing`; everything it writes goes through its tab.
+Read with `stream_relay` (how bytes move while a stream runs) and `tab` (how money does). Everything a request decides
+it asks of `routing` and `billing`; everything it writes goes through its tab.
 
 Invariants: nothing is sent to a provider before the reservation is journalled; nothing that completes an answer leaves
 before the settlement is; a request that was admitted is settled exactly once, however it ends.
@@ -35,7 +35,8 @@ class ServedRequest(TriedRequest):
         request = self._request
         catalogue = self._plan.settings.catalogue
         self._model = model = find_model(catalogue, self._key, request.model)
-        provider = self._exchange.header(PROVIDER_HEADER)
+        asks_gate = self._exchange.asks_gate
+        provider = self._exchange.header(PROVIDER_HEADER) if asks_gate else None
         if provider is not None or request.names_other_models is not None:
             self._served = overridden(catalogue, self._key, request, model, provider)
             if request.value(MODELS) is not None:
@@ -44,13 +45,8 @@ class ServedRequest(TriedRequest):
         if request.names_kept_state:
             await self._turn_back()
             request = self._request
-        if request.stream:
-            asked = self._exchange.header(continuous.HEADER)
-            if asked is not None:
-                continuous.ask_by_header(request, asked)
-        wishes = self._exchange.header(clock_wishes.HEADER)
-        if wishes is not None:
-            self._wishes = clock_wishes.read_wishes(wishes)
+        if asks_gate:
+            self._take_wishes()
         known = self._bench.limits.known(self._key)
         if known.limits or model.limits is not None:
             limits = known.limits if model.limits is None else (*known.limits, model.limits)
@@ -67,6 +63,16 @@ class ServedRequest(TriedRequest):
                 self._ticket.release(used)
             if self._route_ticket is not None:
                 self._leave_route(used)
+
+    def _take_wishes(self) -> None:
+        """Take down what the client asks of the gate by its headers. Raises BadRequest."""
+        if self._request.stream:
+            asked = self._exchange.header(continuous.HEADER)
+            if asked is not None:
+                continuous.ask_by_header(self._request, asked)
+        wishes = self._exchange.header(clock_wishes.HEADER)
+        if wishes is not None:
+            self._wishes = clock_wishes.read_wishes(wishes)
 
     async def _turn_back(self) -> None:
         """Put in place of our ids what they stand for: what we keep ourselves, or the ids of the provider that does.
