@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.routing.hedge import MIN_MEASURED, late_after_s
 from sluicegate.simulator import Simulator
-from sluicegate.simulator.script import Error, Play, Script, Stall, Wait
+from sluicegate.simulator.script import Error, Play, Script, Send, Stall, Wait
 from tests.conftest import KEY, PRICE, Connect, MakeSimulator, StartInProcess, make_config
 from tests.fakes import Response, ask, chat, request_bytes
 from tests.grammar.chat import check_chat_stream
@@ -233,4 +233,71 @@ async def test_plain_answers_have_no_second_attempt(world: World) -> None:
     world.first.push(Script(first_token_s=2 * LATE_S))
     response = await world.ask(stream=False)
     assert response.status == 200
+    assert len(world.second.requests) == 0
+
+
+async def test_b6_the_model_that_wins_is_charged_at_its_price_of_today(
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator
+) -> None:
+    first, second = await make_simulator(), await make_simulator()
+    providers = {
+        name: {"base_url": one.base_url, "speaks": ["chat"], "auth": "none"}
+        for name, one in (("first", first), ("second", second))
+    }
+    model = "sim-text,tokens=4"
+    price = {"input": 1, "output": 2, "changes": [{"from": "2020-01-01T00:00:00Z", "input": 5, "output": 7}]}
+    models = {
+        name: {"routes": [{"provider": name, "model": model}], "price": price, "hedge_percentile": 95}
+        for name in ("first", "second")
+    }
+    keys = [{"name": "t", "key": KEY, "balance_usd": 5, "may_override": True}]
+    gate = await start_inprocess(make_config(first, providers=providers, models=models) | {"keys": keys})
+
+    async def once() -> Response:
+        body = chat("first", models=["first", "second"])
+        return await ask(gate.url, CHAT, body, key=KEY, timeout_s=8.0)
+
+    for _ in range(MIN_MEASURED):
+        assert (await once()).status == 200
+    standing = gate.gateway._bench.deployments.get("first", model)
+    assert standing.first_tokens is not None
+    standing.first_tokens.extend([LATE_S] * MIN_MEASURED)
+    first.push(Script(steps=(Stall(),)))
+    whole(await once())
+    first.push(Script(first_token_s=2 * LATE_S))
+    second.push(Script(steps=(Stall(),)))
+    whole(await once())
+    rows = (await gate.wait_for_rows(MIN_MEASURED + 2))[-2:]
+    assert [row.provider for row in rows] == ["second", "first"]
+    for row in rows:
+        usage = row.usage
+        assert row.cost_nano_usd == (usage.input_tokens or 0) * 5_000 + (usage.output_tokens or 0) * 7_000
+
+
+@pytest.mark.parametrize("winner", ["first", "second"])
+async def test_e2_a_winner_that_fails_in_the_read_that_made_it_win_is_an_error(
+    world: World, winner: str
+) -> None:
+    delta = '{"choices":[{"index":0,"delta":{"content":"word"},"finish_reason":null}]}'
+    failing = Send(text=f'data: {delta}\n\ndata: {{"error":{{"message":"no","type":"server_error"}}}}\n\n')
+    for name, one in (("first", world.first), ("second", world.second)):
+        one.push(Script(steps=(Wait(s=2 * LATE_S), failing) if name == winner else (Stall(),)))
+    response = await world.ask()
+    assert response.status == 200
+    assert b"word" in response.body
+    assert b'"error"' in response.body
+    assert b"[DONE]" not in response.body
+    row = (await world.gate.wait_for_rows(MIN_MEASURED + 1))[-1]
+    assert (row.status, row.provider) == ("upstream_error", winner)
+    assert all(
+        world.gate.gateway._bench.deployments.get(name, "sim-text,tokens=4").running == 0
+        for name in ("first", "second")
+    )
+
+
+async def test_t2_sound_of_a_model_that_hedges_is_asked_once(world: World) -> None:
+    body = {"model": "m", "input": "Hello", "voice": "v"}
+    world.first.push(Script(first_token_s=2 * LATE_S))
+    response = await ask(world.gate.url, "/v1/audio/speech", body, key=KEY, timeout_s=8.0)
+    assert (response.status, response.header("x-sluicegate-attempts")) == (200, "1")
     assert len(world.second.requests) == 0

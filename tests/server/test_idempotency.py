@@ -70,6 +70,7 @@ def configuration(simulator: Simulator) -> dict[str, Any]:
         for name in FORMATS
         for kind in ("m", "slow", "long", "sim-500")
     }
+    models["ears"] = {"routes": [{"provider": "chat", "model": "ears"}], "price": PRICE}
     config = make_config(simulator, server={"workers": 2}, retry={"max_attempts": 1, "after_send": 0})
     keys = [
         {"name": "once", "key": KEY, "balance_usd": 50},
@@ -281,3 +282,53 @@ async def test_x6_a_killed_worker_leaves_no_name_behind(start_gate: StartGate, t
         assert (repeat.status, repeat.body) == (200, done.body)
         rows = await asyncio.to_thread(gate.usage)
         assert sorted(row["status"] for row in rows if row["model"] == "m") == ["interrupted", "ok"]
+
+
+def form_of(boundary: str, sound: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a form with a recording, and the header that says how it is cut."""
+    line = f"--{boundary}\r\nContent-Disposition: form-data; name="
+    body = f'{line}"model"\r\n\r\nears\r\n{line}"file"; filename="a.mp3"\r\n\r\n'.encode()
+    return body + sound + f"\r\n--{boundary}--\r\n".encode(), {
+        "content-type": f"multipart/form-data; boundary={boundary}"
+    }
+
+
+@pytest.mark.parametrize("size", [2_000, 300_000])
+async def test_another_recording_is_another_request(world: World, size: int) -> None:
+    name, before = world.name(), len(world.simulator.requests)
+    answers = []
+    for boundary, sound in [("one", b"a" * size), ("two", b"a" * size), ("one", b"b" * size)]:
+        body, headers = form_of(boundary, sound)
+        answers.append(
+            await ask(
+                world.gate.url,
+                "/v1/audio/transcriptions",
+                body,
+                key=KEY,
+                headers={"idempotency-key": name, **headers},
+                timeout_s=15.0,
+            )
+        )
+    first, same, other = answers
+    assert (first.status, other.status) == (200, 422)
+    assert other.json()["error"]["code"] == "idempotency_key_reused"
+    if size == 2_000:
+        assert (same.status, same.body) == (200, first.body)
+        assert same.header("idempotent-replayed") == "true"
+    else:  # nobody knows whether it is the same to its end
+        assert (same.status, same.json()["error"]["code"]) == (422, "already_served")
+    assert len(world.simulator.requests) == before + 1
+
+
+async def test_a_run_in_the_background_is_told_while_it_runs(world: World) -> None:
+    world.simulator.kept.polls, name, path = 1_000, world.name(), "/v1/responses"
+    body = {"model": "responses-m", "input": "Hello", "background": True}
+    try:
+        first = await world.say(path, body, name)
+        repeat = await world.say(path, body, name)
+    finally:
+        world.simulator.kept.polls = 1
+    assert (first.status, first.json()["status"]) == (200, "queued")
+    assert (repeat.body, repeat.header("idempotent-replayed")) == (first.body, "true")
+    cancelled = await world.say(f"{path}/{first.json()['id']}/cancel", {}, world.name())
+    assert cancelled.status == 200

@@ -254,19 +254,6 @@ async def test_what_is_wrong_with_a_form_is_told_and_nothing_is_charged(
     assert all(request.ended != "complete" for request in simulator.requests)
 
 
-async def test_a_form_with_an_idempotency_key_is_refused(
-    simulator: Simulator, start_inprocess: StartInProcess
-) -> None:
-    """What passes cannot be compared with a repeat of it; to ignore the key could charge twice."""
-    gate = await start_inprocess(config_of(simulator))
-    async with client_of(gate) as client:
-        with pytest.raises(openai.BadRequestError, match="Idempotency-Key"):
-            await client.audio.transcriptions.create(
-                model="ears", file=("a.mp3", SOUND), extra_headers={"Idempotency-Key": "once"}
-            )
-    assert not simulator.requests
-
-
 async def test_a_body_that_is_no_form_is_refused(
     simulator: Simulator, start_inprocess: StartInProcess
 ) -> None:

@@ -58,7 +58,16 @@ async def test_where_nobody_noted_the_end_the_row_tells(
     record.row.status = status
     await store.commit_journal([record], "a.journal", 1, NOW)
     await store.release_claims(1)
-    assert (await standing(store, claim("r2")))[0] == expected
+    assert (await standing(store, claim("r2"), NOW + 60))[0] == expected
+
+
+async def test_an_end_that_is_being_noted_is_waited_for(store: SqliteStore) -> None:
+    await standing(store, claim("r1"))
+    await store.commit_journal([settled("r1", 5, started_at=NOW)], "a.journal", 1, NOW)
+    assert await standing(store, claim("r2"), NOW + 0.1) == ("running", "r1")
+    await store.end_claim(claim("r1"), True, ANSWER)
+    verdict = await store.make_claim(claim("r2"), 1, NOW + 0.2)
+    assert (verdict.standing, verdict.answer) == ("done", ANSWER)
 
 
 async def test_the_dead_leave_no_claims(store: SqliteStore) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from sluicegate.billing import tokens
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.errors import (
-    BadRequest,
     ClientError,
     InternalError,
     MethodNotAllowed,
@@ -267,10 +266,6 @@ class Gateway:
             policy = key.translation or self._bench.plan.settings.translation
             upload = exchange.body_sink
             if isinstance(upload, Upload):
-                if exchange.idempotency_key is not None:  # a form passes, so a repeat of it cannot be told
-                    raise BadRequest(
-                        "'Idempotency-Key' is not supported with forms.", param="Idempotency-Key"
-                    )
                 asked = await read_form(route, upload, exchange.content_length or exchange.body_bytes)
             elif route.endpoint in JOBS:
                 shelf = Shelf(self._bench, exchange, key, request_id)
@@ -310,9 +305,14 @@ class Gateway:
     async def _serve_once(self, exchange: Exchange, key: KeyRecord, request: ServedRequest) -> None:
         """Serve a request that brings an `Idempotency-Key`, unless one before it did."""
         secret = self._bench.plan.settings.key_secret
-        claimed = await claim_request(self._link, secret, exchange, key, request.request_id)
+        upload = exchange.body_sink
+        asked, whole = upload.identity() if isinstance(upload, Upload) else (exchange.body, True)
+        claimed = await claim_request(
+            self._link, secret, exchange, key, request.request_id, asked, whole=whole
+        )
         if claimed is None:
             return
+        request.claimed = claimed
         try:
             await request.serve()
         finally:

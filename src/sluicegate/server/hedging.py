@@ -147,7 +147,9 @@ class Race:
             await asyncio.wait({lane.task for lane in self._running}, return_when=asyncio.FIRST_COMPLETED)
             for lane in [lane for lane in self._running if lane.task.done()]:
                 self._running.remove(lane)
-                if self._winner not in (None, lane):
+                if self._winner is not None:
+                    if self._winner is lane:
+                        return lane, lane.task.result()
                     continue  # it was stopped, and that was told
                 if lane.task.cancelled():  # before it was connected: the client left, or we were stopped
                     if self._running:

@@ -247,11 +247,12 @@ def _bad_request_line(data: bytes) -> ClientError:
 class ChunkedBody:
     """A chunked request body, decoded strictly: CRLF everywhere, bounded sizes, extensions and trailers.
 
-    `feed` hands each piece of content to `accept` as it comes. Trailers are checked and dropped.
+    `feed` hands what the read brought to `accept` in one piece, however small its chunks: each piece that is kept costs
+    more than a small one holds. Trailers are checked and dropped.
     Source: RFC 9112, 7.1.
     """
 
-    __slots__ = ("_accept", "_held", "_left", "_trailer_bytes", "rest")
+    __slots__ = ("_accept", "_held", "_left", "_pieces", "_trailer_bytes", "rest")
 
     rest: bytes
     """What followed the body in the last piece fed, once `feed` has returned True."""
@@ -262,6 +263,7 @@ class ChunkedBody:
         self._left = -1
         """Bytes of the running chunk and its CRLF; -1: a size line is due; -2: trailers."""
         self._trailer_bytes = 0
+        self._pieces: list[bytes] = []
         self.rest = b""
 
     def feed(self, data: bytes) -> bool:
@@ -270,6 +272,13 @@ class ChunkedBody:
         Raises:
             BadRequest: the chunks are malformed.
         """
+        whole = self._read(data)
+        pieces, self._pieces = self._pieces, []
+        if pieces:
+            self._accept(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        return whole
+
+    def _read(self, data: bytes) -> bool:
         if self._held:
             data = self._held + data
             self._held = b""
@@ -297,7 +306,7 @@ class ChunkedBody:
         content = self._left - 2
         if content > 0:
             piece = data[at : at + content] if at or len(data) > content else data
-            self._accept(piece)
+            self._pieces.append(piece)
             self._left -= len(piece)
             return at + len(piece)
         mark = data[at : at + self._left]

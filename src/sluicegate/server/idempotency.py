@@ -62,10 +62,23 @@ class HeldEnd:
 class ClaimedRequest:
     """A request that has claimed its name. `end` must be called, however it ends."""
 
-    def __init__(self, link: SupervisorLink, claim: Claim, exchange: Exchange) -> None:
+    def __init__(self, link: SupervisorLink, claim: Claim, exchange: Exchange, *, keeps: bool) -> None:
+        """Args: keeps: a repeat may be given the answer."""
+        self._keeps = keeps
         self._link = link
         self._claim = claim
         self._held = HeldEnd(exchange)
+        self._told = False
+
+    async def tell(self) -> None:
+        """Let a whole answer leave while its request goes on: from here on it counts as done."""
+        self._told = True
+        try:
+            await self._note(done=True)
+        except StoreUnavailable:
+            self._told = False
+        finally:
+            self._held.release()
 
     async def end(self, row: UsageRow | None, *, owed: bool = False) -> None:
         """Note the end, then let it leave; where it cannot be noted in time, it leaves all the same.
@@ -75,25 +88,34 @@ class ClaimedRequest:
             owed: the journal has not taken the settlement yet: what comes of the request its row will tell.
         """
         try:
-            if not owed:
-                done = row is not None and stands(row)
-                answer = self._held.kept if done else None
-                await self._link.ask(
-                    lambda question: ClaimEnded(question, self._claim, done, answer), ClaimAnswer
-                )
+            if not owed and not self._told:
+                await self._note(done=row is not None and stands(row))
         except StoreUnavailable:
             pass  # its usage row will tell
         finally:
             self._held.release()
 
+    async def _note(self, *, done: bool) -> None:
+        answer = self._held.kept if done and self._keeps else None
+        await self._link.ask(lambda question: ClaimEnded(question, self._claim, done, answer), ClaimAnswer)
+
 
 async def claim_request(
-    link: SupervisorLink, secret: bytes, exchange: Exchange, key: KeyRecord, request_id: str
+    link: SupervisorLink,
+    secret: bytes,
+    exchange: Exchange,
+    key: KeyRecord,
+    request_id: str,
+    body: bytes,
+    *,
+    whole: bool,
 ) -> ClaimedRequest | None:
     """Claim the name that a request brings; None where it has been answered from what is kept.
 
     Args:
         secret: keys the hashes, so that what the store keeps tells nothing of names or prompts.
+        body: what is asked for.
+        whole: nothing is missing in it; else its answer is given to nobody but the first.
     Raises:
         BadRequest: the header is no name.
         RequestRunning: the first request with it runs.
@@ -109,7 +131,7 @@ async def claim_request(
     claim = Claim(
         key_id=key.id,
         name=_hash(secret, b"name", name),
-        asked=_hash(secret, b"asked", exchange.path.encode() + b"\0" + exchange.body),
+        asked=_hash(secret, b"asked", exchange.path.encode() + b"\0" + body),
         request_id=request_id,
     )
     try:
@@ -122,7 +144,7 @@ async def claim_request(
     first = verdict.request_id
     match verdict.standing:
         case "new":
-            return ClaimedRequest(link, claim, exchange)
+            return ClaimedRequest(link, claim, exchange, keeps=whole)
         case "other":
             raise IdempotencyKeyReused(
                 "This Idempotency-Key was used for another request within the last 24 hours.", first

@@ -26,6 +26,8 @@ from sluicegate.wire.upstream_errors import from_response
 
 END_GRACE_S = 1.0
 """How long the body of a complete answer may stay open before its connection is given up."""
+BODY_LOOK_S = 0.5
+"""How often it is looked whether a request's body has passed, once an answer would be late without that."""
 MAX_ERROR_BYTES = 65_536
 """What is read of an answer that is not a success."""
 MAX_ANSWER_BYTES = 268_435_456
@@ -73,6 +75,7 @@ class Relay:
         "_error_body",
         "_error_bytes",
         "_exchange",
+        "_feeder",
         "_last_byte_at",
         "_loop",
         "_notes",
@@ -120,6 +123,8 @@ class Relay:
         self._loop = loop
         self._total_due_at = total_due_at
         self._connection: UpstreamConnection | None = None
+        self._feeder: BodyFeeder | None = None
+        """What gives the request's body, as long as its provider may not have all of it."""
         self._started_at = 0.0
         self._last_byte_at = 0.0
         self._body_begun = False
@@ -144,6 +149,7 @@ class Relay:
             shared: another attempt runs beside; who leads the two tells us of the client.
         """
         self._connection = connection
+        self._feeder = None if feeder is None or feeder.complete else feeder
         self._started_at = self._last_byte_at = self._loop.time()
         self.due_at = min(self._total_due_at, self._started_at + self._first_clock_s())
         exchange = self._exchange
@@ -322,7 +328,19 @@ class Relay:
         if now >= self._total_due_at:
             self._finish("failed", UpstreamTimeout("The request took longer than its total time.", "total"))
             return
+        if self._feeder is not None and not self._body_begun:
+            self._wait_for_body(now, self._feeder)
+            return
         self.due_at = min(self._total_due_at, self._expire(now))
+
+    def _wait_for_body(self, now: float, feeder: BodyFeeder) -> None:
+        """Begin the answer's clocks when the request's body has passed: until then the client is waited for."""
+        if not feeder.complete:
+            self.due_at = min(self._total_due_at, now + BODY_LOOK_S)
+            return
+        self._feeder = None
+        self._started_at = self._last_byte_at = now
+        self.due_at = min(self._total_due_at, now + self._first_clock_s())
 
     def _expire(self, now: float) -> float:
         """Act on the clocks of this kind of answer; return when to look again."""

@@ -119,7 +119,9 @@ class StreamRelay(Relay):
             self._keep_whole(data)
             return
         kind = self.upstream_headers.get(b"content-type", b"").lower()
-        if self._passes_bytes and not kind.startswith(b"application/json"):
+        if self._passes_bytes and kind.startswith(b"text/"):
+            raise DecodeError("http", None, "a text instead of sound")
+        if self._passes_bytes and b"json" not in kind.partition(b";")[0]:
             self._sniffed = True
             self.codec.feed(data)
             return

@@ -275,6 +275,23 @@ class Tab:
         held_for = self._covered + output_tokens
         amount = self.hold_for(self._input_tokens, held_for)
         amount -= self.hold_for(self._input_tokens, self._covered)
+        if await self._hold_more(amount):
+            self._covered = held_for
+
+    async def extend_input(self, input_tokens: int, units: Usage | None) -> None:
+        """Hold money for more input than was expected. Raises as `extend_by`."""
+        if not self.held or self.settled or self._past_limit:
+            return
+        before, held_for = self.hold_for(self._input_tokens, self._covered), (self._input_tokens, self._units)
+        self._input_tokens, self._units = input_tokens, units
+        try:
+            await self._hold_more(max(0, self.hold_for(input_tokens, self._covered) - before))
+        except StoreUnavailable:
+            self._input_tokens, self._units = held_for
+            raise
+
+    async def _hold_more(self, amount: int) -> bool:
+        """Hold more money and journal it; return whether it is held. Raises as `extend_by`."""
         account_id = self._key.account_id
         if self._budget is not None or not self._till.credit.try_reserve(account_id, amount):
             try:
@@ -282,22 +299,21 @@ class Tab:
             except InsufficientBalance as refusal:
                 if refusal.limit and self._key.on_limit == "finish":
                     self._past_limit = True
-                    return
+                    return False
                 raise
         if self.settled:  # the stream ended meanwhile
             self._free(amount)
-            return
+            return False
         self.reserved_nano += amount
-        self._covered = held_for
         try:
             self._till.journal.append(
                 Extended(request_id=self.row.request_id, account_id=account_id, amount_nano=amount)
             )
         except StoreUnavailable:
             self.reserved_nano -= amount
-            self._covered -= output_tokens
             self._free(amount)
             raise
+        return True
 
     def checkpoint(self, usage: Usage, source: UsageSource, *, finished: bool = False) -> None:
         """Journal where a running stream stands, for a crash to charge by.

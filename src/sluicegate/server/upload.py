@@ -17,6 +17,10 @@ HOLD_BYTES = 65_536
 """A form of no more is held whole; of a larger one, so much while its provider is being connected."""
 
 
+IDENTITY_BYTES = 49_152
+"""So much of a form is here whenever it begins to pass, its boundaries left out: no more tells two forms apart."""
+
+
 class BodyWriter(Protocol):
     """A provider's connection, as an upload needs it."""
 
@@ -39,6 +43,7 @@ class Upload:
         "_stopped",
         "form",
         "on_failed",
+        "on_grown",
         "passing",
     )
 
@@ -53,6 +58,8 @@ class Upload:
         """What comes goes to a provider, and is not kept."""
         self.on_failed: Callable[[SluicegateError], None] | None = None
         """Called when the rest of the form turns out to be wrong, or does not come."""
+        self.on_grown: Callable[[int], None] | None = None
+        """Of a form whose length nobody told: called with each piece that passes, with its size so far."""
         self._exchange = exchange
         self._most_held = most_held
         self._held: list[bytes | None] = []
@@ -68,9 +75,17 @@ class Upload:
         Args:
             read_first: these are refused where they come later.
         Raises:
-            SluicegateError: the form is wrong, too large, or did not come in time.
+            SluicegateError: the form is wrong, too large, did not come in time, or its client left.
         """
+        exchange = self._exchange
+        if exchange.gone:
+            self._ready.set()
+        exchange.on_gone = self._ready.set
         await self._ready.wait()
+        exchange.on_gone = None
+        if exchange.gone:
+            self._held = []
+            raise BadRequest("The client left before its form had come.")
         if self._error is not None:
             raise self._error
         self.form.frozen = read_first
@@ -79,6 +94,18 @@ class Upload:
     def complete(self) -> bool:
         """Whether the whole form has come."""
         return self._exchange.complete
+
+    def identity(self) -> tuple[bytes, bool]:
+        """Return what tells this form from others, whatever its boundary, and whether nothing is missing.
+
+        Of a large form it is the beginning and the length: the rest is not here.
+        """
+        model = self.form.fields.get(MODEL, [""])[0].encode()
+        body = b"".join(model if part is None else part for part in self._held)
+        body = body.replace(b"--" + self.form.boundary, b"--")
+        if len(body) <= IDENTITY_BYTES:
+            return body, True
+        return body[:IDENTITY_BYTES] + b"\0%d" % self._exchange.content_length, False
 
     # ---- what the client's connection tells (BodySink) --------------------------------------------------------------
 
@@ -94,6 +121,8 @@ class Upload:
         out, self.form.out = self.form.out, []
         if self._connection is not None:
             self._write(b"".join(part for part in out if part is not None))
+            if self._exchange.chunked and self.on_grown is not None:
+                self.on_grown(self._exchange.body_bytes)
             return
         self._held += out
         self._held_bytes += len(piece)

@@ -178,7 +178,7 @@ class UpstreamConnection:
 
         Args:
             head: request line in origin form and all headers, framing included, ending in an empty line.
-            feeder: gives the rest of the body. It cannot be sent again, so the connection must be a fresh one.
+            feeder: gives the rest of the body. That cannot be sent again, so the connection must be a fresh one.
         """
         self._sink = sink
         self._feeder = feeder
@@ -190,15 +190,18 @@ class UpstreamConnection:
         self.responded = False
         self._sent_at = self._pool.loop.time()
         self._head_only = head.startswith(b"HEAD ")
-        if (
-            self._transport is None
-        ):  # ended while nobody looked: nothing was sent, so it is always dialled again
+        fed = feeder is not None and not feeder.complete
+        if self._transport is None:  # ended while nobody looked: nothing was sent
+            if fed:  # a second dial would have to stop the client meanwhile; another attempt does that
+                ended = ConnectFailed("the provider closed the connection before the request was sent")
+                self._pool.loop.call_soon(self._fail, ended)
+                return
             self._request = (head, body)
             self._closing = False
             self._pool.readmit(self, self.place)
             self._redial()
             return
-        if self.reused:
+        if self.reused and not fed:
             self._request = (head, body)
         self._write(head, body)
         if feeder is not None:
@@ -226,6 +229,11 @@ class UpstreamConnection:
     def abort(self) -> None:
         """Drop the connection now; the sink hears nothing more."""
         self._sink = _NOBODY
+        self._close()
+
+    def replace(self) -> None:
+        """Close an idle connection, whose place a new one takes over."""
+        self._closing = True  # so that its end frees no place
         self._close()
 
     # What the transport tells

@@ -62,11 +62,12 @@ class UpstreamPool:
             connection.abort()
         return None
 
-    async def connect(self, origin: Origin, timeout_s: float) -> UpstreamConnection:
+    async def connect(self, origin: Origin, timeout_s: float, *, fresh: bool = False) -> UpstreamConnection:
         """Open a connection; where the origin has its most already, wait for one of them, or for its place.
 
         Args:
             timeout_s: bounds all of it: the wait, DNS, TCP, proxy and TLS.
+            fresh: never one that has been used; it may have to close one that could be.
         Raises:
             ConnectFailed: nothing answers there, or not as it should.
             UpstreamTimeout: of phase connect, or pool where our own limit of connections was in the way.
@@ -77,8 +78,11 @@ class UpstreamPool:
             place.open += 1
         else:
             ready = self.take(origin) or await self._wait(place, timeout_s)
-            if ready is not None:
+            if ready is not None and not fresh:
                 return ready
+            if ready is not None:
+                self._open.discard(ready)
+                ready.replace()
         kind = TlsConnection if origin.scheme == "https" else PlainConnection
         connection = kind(self, place, timeout_s)
         self._open.add(connection)

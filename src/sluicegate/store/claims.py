@@ -13,6 +13,8 @@ from sluicegate.store.schema import CLAIMS, USAGE
 
 MAX_CLAIMS = 1_000_000
 """In all; beyond it the oldest that are done go before their time."""
+NOTED_WITHIN_S = 2.0
+"""Between a request's settlement and the note of its end, which waits in line behind what others ask."""
 MAX_ANSWERS_BYTES = 268_435_456
 """Of all answers together; beyond it the oldest are forgotten, and a repeat is told 422 instead."""
 
@@ -33,7 +35,10 @@ def make_claim(connection: Connection, claim: Claim, worker: int, at: float) -> 
         row = connection.execute(of_it).scalar()
         if row is None:
             return Verdict(standing="running", request_id=known.request_id)
-        if stands(_decode_row(row)):
+        settled = _decode_row(row)
+        if stands(settled) and at < _noted_by(settled):
+            return Verdict(standing="running", request_id=known.request_id)
+        if stands(settled):
             connection.execute(update(CLAIMS).where(*named).values(done=True))
             return Verdict(standing="done", request_id=known.request_id)
     if known is not None:
@@ -46,6 +51,13 @@ def make_claim(connection: Connection, claim: Claim, worker: int, at: float) -> 
     }
     connection.execute(insert(CLAIMS), values | {"worker": worker, "done": False, "at": at})
     return Verdict(standing="new", request_id=claim.request_id)
+
+
+def _noted_by(row: UsageRow) -> float:
+    """Return until when a request's end may still be noted, with its answer, after its row is here."""
+    if row.status == "interrupted":  # nobody is left who would
+        return 0.0
+    return row.started_at + (row.duration_ms or 0.0) / 1000 + NOTED_WITHIN_S
 
 
 def end_claim(connection: Connection, claim: Claim, done: bool, answer: KeptAnswer | None) -> None:

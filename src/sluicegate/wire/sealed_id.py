@@ -59,7 +59,7 @@ class IdSeal:
     def open(self, account_id: str, text: str) -> Kept | None:
         """Return what an id of ours stands for; None where it is none, or another account's."""
         word = _word_of(text)
-        if len(text) > MAX_CHARS or not text.startswith(MARK, len(word)):
+        if len(text) > MAX_CHARS or not text.isascii() or not text.startswith(MARK, len(word)):
             return None
         coded = text[len(word) + len(MARK) :]
         try:

@@ -33,6 +33,7 @@ from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.translation import Asked, PassOptions
+from sluicegate.wire.unary.multipart import content_type
 from sluicegate.wire.unary.videos import RemixRequest
 from sluicegate.wire.upstream_errors import from_stream_error
 
@@ -140,10 +141,10 @@ class AttemptingRequest(RunningRequest):
     def _begin_upload(self, upload: Upload, target: Target) -> tuple[bytes, bytes]:
         """Return the head of a request with a form, and as much of the form as has come."""
         upload.on_failed = self.stop
+        upload.on_grown = self._form_grew
         first = upload.first_part(target.model)
         framing = upload.framing(target.model, first)
-        content_type = self._exchange.header(b"content-type") or b""
-        head = target.upload_head(framing, content_type, stream=self._request.stream)
+        head = target.upload_head(framing, content_type(upload.form.boundary), stream=self._request.stream)
         return head, upload.framed(first)
 
     async def _connect(self, target: Target, clocks: StreamClocks) -> UpstreamConnection | None:
@@ -153,13 +154,14 @@ class AttemptingRequest(RunningRequest):
             UpstreamError: there is none, or not in time.
         """
         connection = None  # what passes as it comes cannot be sent again, as a used connection may want
-        if self._interpreter.upload is None:
+        fresh = self._interpreter.upload is not None
+        if not fresh:
             connection = self._bench.pool.take(target.origin)
         if connection is None:
             timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
             if timeout_s <= 0:
                 raise UpstreamTimeout("The request took longer than its total time.", "total")
-            dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s))
+            dialling = asyncio.ensure_future(self._bench.pool.connect(target.origin, timeout_s, fresh=fresh))
             self._exchange.on_gone = lambda: _cancel(dialling)
             try:
                 connection = await dialling

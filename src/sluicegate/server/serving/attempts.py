@@ -10,6 +10,7 @@ from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Progress, final_error
 from sluicegate.server import telemetry
 from sluicegate.server.hedging import Outcome
+from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.relay import Ending
 from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.wire.conversation import conversation_key
@@ -66,11 +67,7 @@ class TriedRequest(LimitedRequest):
         except asyncio.CancelledError:
             ending, error = "stopped", InternalError("The gateway stopped serving this request.")
         except Exception:
-            failure = InternalError("The gateway failed; this is not your fault.")
-            with contextlib.suppress(StoreUnavailable):  # it is owed, then
-                await self._settle("interrupted", failure, billed=False)
-            if self._exchange.answered and not self._exchange.ended:
-                self._tell_failure(failure)
+            await self._end_broken()
             raise
         try:
             return await self._end(ending, error)
@@ -78,6 +75,18 @@ class TriedRequest(LimitedRequest):
             if not self._exchange.gone:
                 self._tell_failure(failure)
             return 0
+        except Exception:
+            if not self._tab.settled:
+                await self._end_broken()
+            raise
+
+    async def _end_broken(self) -> None:
+        """Settle a request that a fault of ours broke, so that nothing stays held for it."""
+        failure = InternalError("The gateway failed; this is not your fault.")
+        with contextlib.suppress(StoreUnavailable):  # it is owed, then
+            await self._settle("interrupted", failure, billed=False)
+        if self._exchange.answered and not self._exchange.ended:
+            self._tell_failure(failure)
 
     def _choose_targets(self) -> tuple[Deployment, ...]:
         """Return the deployments to try, in their order.
@@ -144,7 +153,8 @@ class TriedRequest(LimitedRequest):
             else:
                 running = relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
             del body  # this frame lives as long as the stream
-            alone = not self._request.stream or upload is not None or bool(self._interpreter.calls)
+            text = isinstance(self._interpreter, Interpreter)
+            alone = not text or not self._request.stream or bool(self._interpreter.calls)
             if percentile is None or alone:
                 ending = await running
                 if ending == "complete" and self._interpreter.calls:

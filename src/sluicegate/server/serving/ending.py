@@ -113,6 +113,8 @@ class EndingRequest(RequestState):
                     exchange.end(told)
                 else:
                     exchange.respond(200, JSON + self._told(), told)
+            if self.claimed is not None:
+                await self.claimed.tell()
             response = await run.end(self._due_at)
             end = judge(response, self._interpreter.asked, given_up=run.given_up)
             return await self._settle_run(end)

@@ -8,6 +8,7 @@ from sluicegate.errors import InsufficientBalance, SluicegateError, StoreUnavail
 from sluicegate.messages import Usage
 from sluicegate.server.serving.ending import EndingRequest
 from sluicegate.wire.request_edges import BYTES_PER_TOKEN
+from sluicegate.wire.unary.forms import FormRequest
 
 EXTEND_AT = 0.75
 """Share of the reserved output that is used up when a running stream asks for more."""
@@ -103,6 +104,26 @@ class RunningRequest(EndingRequest):
             self.stop(refusal if refusal.limit else used_up)
         except StoreUnavailable:
             pass  # silence stops nobody; asked again when more was counted
+        finally:
+            self._extending = False
+
+    def _form_grew(self, size: int) -> None:
+        """Hold more for a form that is longer than was expected when it was admitted; it passes on meanwhile."""
+        request = self._request
+        assert isinstance(request, FormRequest), "others do not grow"
+        if size > self._form_bytes and not self._extending:
+            self._form_bytes = 2 * size
+            request.resize(self._form_bytes)
+            self._extending = True
+            self._loop.create_task(self._extend_input(request))
+
+    async def _extend_input(self, request: FormRequest) -> None:
+        try:
+            await self._tab.extend_input(request.input_estimate, request.units)
+        except InsufficientBalance as refusal:
+            self.stop(refusal)
+        except StoreUnavailable:
+            self._form_bytes = 0  # asked again with the next piece
         finally:
             self._extending = False
 

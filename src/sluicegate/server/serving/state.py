@@ -22,6 +22,7 @@ from sluicegate.server.clock_wishes import Wishes, tightened
 from sluicegate.server.deployments import Standing
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.hedging import Hedged, Race
+from sluicegate.server.idempotency import ClaimedRequest
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
@@ -47,6 +48,7 @@ _REQUEST_SLOTS = (
     "_extending",
     "_failures",
     "_finish_left",
+    "_form_bytes",
     "_hedged",
     "_first_content",
     "_interpreter",
@@ -80,6 +82,7 @@ _REQUEST_SLOTS = (
     "_ticket",
     "_tried",
     "_wishes",
+    "claimed",
     "due_at",
     "request_id",
 )
@@ -136,6 +139,8 @@ class RequestState:
         self._reserved_output = 0
         self._limit: int | None = None
         self._extending = False
+        self._form_bytes = 0
+        """Of a form whose length nobody told: how much of it money is held for."""
         self._checkpointed = 0
         self.due_at = math.inf
         """When the next checkpoint is due, once the stream has begun."""
@@ -161,6 +166,8 @@ class RequestState:
         """The same of the deployment that is asked."""
         self._failures: list[UpstreamError] = []
         self._race: Race | None = None
+        self.claimed: ClaimedRequest | None = None
+        """Its name, where it has claimed one."""
         self._hedged: Hedged | None = None
 
     @property

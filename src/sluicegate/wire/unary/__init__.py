@@ -137,10 +137,7 @@ class JsonAnswer:
         values = {member.key: body[member.start : member.end] for member in self._members}
         self._values = values
         self.error = error_in(values)
-        given = values.get("id", b"")
-        self.upstream_id: str | None = (
-            given[1:-1].decode() if given.startswith(b'"') and len(given) > 2 else None
-        )
+        self.upstream_id: str | None = _id_in(values)
 
     def holds_array(self, key: str) -> bool:
         """Whether a top-level value is an array."""
@@ -162,6 +159,15 @@ class JsonAnswer:
             wanted["id"] = json_edit.dumps(self._asked.id)
         body = json_edit.splice(self._body, json_edit.edits(self._body, self._members, wanted))
         return with_members(body, bill.beside_usage)
+
+
+def _id_in(values: dict[str, bytes]) -> str | None:
+    """Return the provider's own id of an answer; None where it is no text that can be read."""
+    given = values.get("id", b"")
+    try:
+        return (json_edit.loads(given) or None) if given.startswith(b'"') else None
+    except DecodeError:
+        return None
 
 
 def error_in(values: dict[str, bytes]) -> StreamError | None:

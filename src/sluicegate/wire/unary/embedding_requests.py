@@ -16,7 +16,7 @@ from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions,
 from sluicegate.wire.unary import JsonRequest, gemini_embeddings, openai_embeddings
 from sluicegate.wire.unary.gemini_embeddings import GeminiEmbeddings
 from sluicegate.wire.unary.openai_embeddings import OpenAIEmbeddings, PassingEmbeddings
-from sluicegate.wire.unary.vectors import Encoding, Input, Inputs
+from sluicegate.wire.unary.vectors import Encoding, Input, Inputs, check_number
 
 MAX_INPUTS = 32_768
 """Of one request; it may take several calls."""
@@ -56,13 +56,18 @@ class EmbeddingsRequest(JsonRequest):
 
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read what the calls brought; one that needs no change passes as it came. Raises DecodeError."""
+        wanted = len(self.asked.inputs)
         if target == gemini_embeddings.NAME:
-            return OpenAIEmbeddings(gemini_embeddings.decode_answers(bodies), asked, self.encoding)
+            vectors = gemini_embeddings.decode_answers(bodies)
+            check_number(len(vectors.vectors), wanted)
+            return OpenAIEmbeddings(vectors, asked, self.encoding)
         if len(bodies) == 1:
-            answer = PassingEmbeddings(bodies[0], asked)
+            answer = PassingEmbeddings(bodies[0], asked, wanted)
             if answer.error is not None or answer.encoding == self.encoding:
                 return answer
-        return OpenAIEmbeddings(openai_embeddings.decode_answers(bodies), asked, self.encoding)
+        vectors = openai_embeddings.decode_answers(bodies)
+        check_number(len(vectors.vectors), wanted)
+        return OpenAIEmbeddings(vectors, asked, self.encoding)
 
 
 def _read_inputs(value: Any) -> list[Input]:
@@ -120,6 +125,7 @@ class GeminiEmbeddingsRequest:
         self._requests = list(top.objects("requests")) if batch else [top]
         if not 1 <= len(self._requests) <= MAX_INPUTS:
             raise bad_field("requests", f"must hold between 1 and {MAX_INPUTS} requests")
+        self._inputs = len(self._requests)
         for request in self._requests:
             if request.object("content") is None:
                 raise bad_field(request.at("content"), "missing required field")
@@ -177,7 +183,9 @@ class GeminiEmbeddingsRequest:
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read what the calls brought. Raises DecodeError."""
         codec = gemini_embeddings if target == gemini_embeddings.NAME else openai_embeddings
-        return GeminiEmbeddings(codec.decode_answers(bodies), single=not self._batch)
+        vectors = codec.decode_answers(bodies)
+        check_number(len(vectors.vectors), self._inputs)
+        return GeminiEmbeddings(vectors, single=not self._batch)
 
 
 def _text_of(request: Fields) -> str:

@@ -3,6 +3,7 @@
 Source: OpenAI's API reference, "Audio" and "Images".
 """
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
@@ -20,6 +21,11 @@ from sluicegate.wire.unary.multipart import MODEL, Form
 MIN_AUDIO_BYTES_PER_S = 2_000
 """A recording of so many bytes is taken to be no longer than this says, when money is held for it."""
 AUDIO_TOKENS_PER_S = 10
+CHARACTERS_PER_S = 16
+"""How fast somebody speaks, where a transcript is all that tells."""
+_CUE_END = re.compile(rb"--> *(?:([0-9]{1,3}):)?([0-9]{2}):([0-9]{2})[,.]([0-9]{3})")
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -63,6 +69,8 @@ class FormRequest:
         if not model:
             raise BadRequest("Missing required parameter: 'model'.", param=MODEL)
         self.model = model
+        for name in self.READ_FIRST.intersection(form.files):
+            raise BadRequest(f"The field '{name}' must not be a file.", param=name)
         if self.FILES and not self.FILES.intersection(form.files):
             name = min(self.FILES)
             raise BadRequest(f"Missing required parameter: '{name}', with a file.", param=name)
@@ -97,6 +105,9 @@ class FormRequest:
     def release(self) -> None:
         """Do nothing: the form is the upload's."""
 
+    def resize(self, size: int) -> None:
+        """Expect what a form of this size may cost; of most it is not the size that does."""
+
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
         return self.ENDPOINT if JsonRequest.SPOKEN_BY.intersection(speaks) else None
@@ -129,15 +140,19 @@ class TranscriptionRequest(FormRequest):
         self._format = self._word("response_format", self.FORMATS) or "json"
         if self._format in _TEXT_FORMATS:
             self.answer_type = b"text/plain; charset=utf-8"
-        media_ms = size * 1000 // MIN_AUDIO_BYTES_PER_S
-        self.units = Usage(media_ms=media_ms)
-        self.input_estimate = media_ms * AUDIO_TOKENS_PER_S // 1000
+        self.resize(size)
+
+    def resize(self, size: int) -> None:
+        """Take the recording to be as long as a form of this size may hold."""
+        self._most_ms = size * 1000 // MIN_AUDIO_BYTES_PER_S
+        self.units = Usage(media_ms=self._most_ms)
+        self.input_estimate = self._most_ms * AUDIO_TOKENS_PER_S // 1000
 
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read the answer. Raises DecodeError."""
         (body,) = bodies
         if self._format in _TEXT_FORMATS:
-            return TextAnswer(body)
+            return TextAnswer(body, self._most_ms)
         top = json_edit.decode_top(body, self.ENDPOINT)
         answer = JsonAnswer(self.ENDPOINT, body, asked, _usage_of(_decoded(top)))
         if answer.error is None and "text" not in top:
@@ -165,7 +180,7 @@ def _usage_of(said: dict[str, Any]) -> Usage | None:
     told = told if isinstance(told, dict) else {}
     seconds = told.get("seconds", said.get("duration"))
     if isinstance(seconds, str):
-        seconds = float(seconds) if seconds.replace(".", "", 1).isdigit() else None
+        seconds = float(seconds) if _DECIMAL.fullmatch(seconds) else None
     media_ms = None
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 10**9:
         media_ms = round(seconds * 1000)
@@ -177,17 +192,33 @@ def _usage_of(said: dict[str, Any]) -> Usage | None:
     return Usage(input_tokens=into, input_audio_tokens=heard, output_tokens=out, media_ms=media_ms)
 
 
+def _spoken_ms(body: bytes) -> int:
+    """Return how long a recording was by its subtitles' last end, else by its text at a fast speaker's pace."""
+    ends = _CUE_END.findall(body)
+    if ends:
+        hours, minutes, seconds, ms = (int(part or b"0") for part in ends[-1])
+        return ((hours * 60 + minutes) * 60 + seconds) * 1000 + ms
+    return len(body.decode("utf-8", "replace").strip()) * 1000 // CHARACTERS_PER_S
+
+
 class TextAnswer:
     """An answer that is plain text, or subtitles: it passes as it came. See `PassedAnswer`."""
 
     error: StreamError | None = None
-    usage: Usage | None = None
     finish_reason: str | None = "stop"
     upstream_id: str | None = None
     repaired = False
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, most_ms: int) -> None:
+        """Take a body; nobody reports how long the recording was, so subtitles tell, or how much text it gave.
+
+        Args:
+            most_ms: the recording is not longer.
+        """
         self._body = body
+        media_ms = min(_spoken_ms(body), most_ms)
+        heard = media_ms * AUDIO_TOKENS_PER_S // 1000
+        self.usage: Usage | None = Usage(input_tokens=heard, input_audio_tokens=heard, media_ms=media_ms)
 
     def texts(self) -> list[str]:
         """Return the text, for counting."""
@@ -211,7 +242,7 @@ class ImageEditRequest(FormRequest):
         super().__init__(form, size)
         self.stream = self._flag("stream")
         number = self._text("n") or "1"
-        if not number.isdigit() or not 1 <= int(number) <= MAX_IMAGES:
+        if _NUMBER.fullmatch(number) is None or not 1 <= int(number) <= MAX_IMAGES:
             raise BadRequest(f"Invalid 'n': must be between 1 and {MAX_IMAGES}.", param="n")
         self.choices = int(number)
         self._size = self._text("size")

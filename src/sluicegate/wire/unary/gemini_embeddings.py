@@ -98,8 +98,6 @@ class GeminiEmbeddings:
         self.usage = embedded.usage
         self._single = single
         self._vectors = [to_floats(vector) for vector in embedded.vectors]
-        if single and len(self._vectors) != 1:
-            raise DecodeError(NAME, None, "the answer holds more than one embedding")
 
     def texts(self) -> list[str]:
         """Return nothing: no text was produced."""

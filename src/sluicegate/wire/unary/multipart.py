@@ -1,7 +1,8 @@
 """A form with files, read as it comes: small fields are understood, files pass, all of it byte for byte.
 
 Only one thing is ever changed: the value of `model`, which is left out of what passes and marked there, so that each
-attempt puts its own in. Source: RFC 7578, RFC 2046 (5.1.1).
+attempt puts its own in. What two readers could understand differently is refused, or one model would be priced and
+another served. Source: RFC 7578, RFC 2046 (5.1.1).
 """
 
 import re
@@ -12,12 +13,13 @@ MAX_FIELD_BYTES = 262_144
 MAX_HEAD_BYTES = 16_384
 MAX_PARTS = 128
 MODEL = "model"
-_BOUNDARY = re.compile(
-    rb'multipart/form-data\s*;(?:[^;]*;)*?\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.I
+_TYPE = re.compile(rb"multipart/form-data[ \t]*(?=;|\Z)", re.I)
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
+_PARAMETER = re.compile(
+    rb';[ \t]*(?:([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\\r\n]|\\[^\r\n])*)"|([^\s;"]+))[ \t]*)?'
 )
-_NAME = re.compile(rb';\s*name=(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
-_FILENAME = re.compile(rb";\s*filename\*?=")
-_DISPOSITION = re.compile(rb"(?:^|\r\n)content-disposition:\s*form-data([^\r\n]*)", re.I)
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
+_DISPOSITION = re.compile(rb"form-data[ \t]*(?=;|\Z)", re.I)
 
 _PREAMBLE, _AFTER_DELIMITER, _HEAD, _FIELD, _FILE, _END = range(6)
 
@@ -28,21 +30,63 @@ def boundary_of(content_type: bytes | None) -> bytes:
     Raises:
         BadRequest: the body is no form.
     """
-    found = _BOUNDARY.match(content_type or b"")
-    if found is None:
+    given = content_type or b""
+    found = _TYPE.match(given)
+    parameters = None if found is None else _parameters(given[found.end() :])
+    boundary = None if parameters is None else parameters.get(b"boundary")
+    if boundary is None or _BOUNDARY.fullmatch(boundary) is None:
         raise BadRequest("The request's Content-Type must be multipart/form-data with a boundary.")
-    return found[1] or found[2]
+    return boundary
+
+
+def content_type(boundary: bytes) -> bytes:
+    """Return the value of a form's Content-Type that nobody can read in two ways."""
+    quote = b'"' if re.search(rb"[()/:,=? ]", boundary) else b""
+    return b"multipart/form-data; boundary=%b%b%b" % (quote, boundary, quote)
+
+
+def _parameters(text: bytes) -> dict[bytes, bytes] | None:
+    """Return a header's parameters, their names in lower case; None where they are malformed or one comes twice."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(text):
+        parameter = _PARAMETER.match(text, at)
+        if parameter is None:
+            return None
+        at = parameter.end()
+        if parameter[1] is None:
+            continue
+        name = parameter[1].lower()
+        if name in found:
+            return None
+        found[name] = parameter[3] if parameter[2] is None else parameter[2]
+    return found
 
 
 class Form:
     """One form, from its first byte to its last."""
 
-    __slots__ = ("_delimiter", "_name", "_parts", "_rest", "_state", "fields", "files", "frozen", "out")
+    __slots__ = (
+        "_delimiter",
+        "_name",
+        "_parts",
+        "_rest",
+        "_searched",
+        "_state",
+        "boundary",
+        "fields",
+        "files",
+        "frozen",
+        "out",
+    )
 
     def __init__(self, boundary: bytes) -> None:
+        self.boundary = boundary
         self._delimiter = b"\r\n--" + boundary
         self._state = _PREAMBLE
-        self._rest = b"\r\n"  # so that the first delimiter looks like the others; never put out
+        self._rest = bytearray(b"\r\n")  # so that the first delimiter looks like the others; never put out
+        self._searched = 0
+        """How far what is here was looked through for the end of what it belongs to."""
         self._name = ""
         self._parts = 0
         self.fields: dict[str, list[str]] = {}
@@ -88,40 +132,46 @@ class Form:
         data = self._rest
         match self._state:
             case _ if self._state in (_PREAMBLE, _FIELD, _FILE):
-                at = data.find(self._delimiter)
+                at = self._find(self._delimiter)
                 if at < 0:
-                    return self._wait_for_delimiter(data)
+                    return self._wait_for_delimiter()
                 if self._state == _PREAMBLE and at:
                     raise BadRequest("The form does not begin with its boundary.")
-                self._end_part(data[:at])
+                self._end_part(bytes(data[:at]))
                 self._pass_to(at + len(self._delimiter), at)
                 self._state = _AFTER_DELIMITER
             case _ if self._state == _AFTER_DELIMITER:
                 if len(data) < 2:
                     return False
-                if data[:2] not in (b"\r\n", b"--"):
+                if not data.startswith((b"\r\n", b"--")):
                     raise BadRequest("The form is malformed after a boundary.")
-                self._state = _HEAD if data[:2] == b"\r\n" else _END
+                self._state = _HEAD if data.startswith(b"\r\n") else _END
                 self._pass_to(0 if self._state == _HEAD else 2)
             case _ if self._state == _HEAD:
-                at = data.find(b"\r\n\r\n")
+                at = self._find(b"\r\n\r\n")
                 if at < 0:
                     if len(data) > MAX_HEAD_BYTES:
                         raise BadRequest("The head of a part of the form is too long.")
                     return False
-                self._begin_part(data[:at])
+                self._begin_part(bytes(data[:at]))
                 self._pass_to(at + 4)
             case _:
                 self._pass_to(len(data))
                 return False
         return True
 
-    def _wait_for_delimiter(self, data: bytes) -> bool:
+    def _find(self, mark: bytes) -> int:
+        """Return where a mark begins in what has come, or -1; nothing is looked through twice."""
+        at = self._rest.find(mark, self._searched)
+        if at < 0:
+            self._searched = max(0, len(self._rest) - len(mark) + 1)
+        return at
+
+    def _wait_for_delimiter(self) -> bool:
         if self._state == _FILE:
-            sure = len(data) - len(self._delimiter) + 1
-            if sure > 0:
-                self._pass_to(sure)
-        elif len(data) > MAX_FIELD_BYTES:
+            if self._searched:
+                self._pass_to(self._searched)
+        elif len(self._rest) > MAX_FIELD_BYTES:
             where = f"The field '{self._name}'" if self._state == _FIELD else "What stands before the form"
             raise BadRequest(f"{where} is too long.", param=self._name or None)
         return False
@@ -129,23 +179,28 @@ class Form:
     def _pass_to(self, end: int, start: int = 0) -> None:
         """Put out what has come between two places, and go on after it."""
         if end > start:
-            self.out.append(self._rest[start:end])
-        self._rest = self._rest[end:]
+            self.out.append(bytes(self._rest[start:end]))
+        del self._rest[:end]
+        self._searched = 0
 
     def _begin_part(self, head: bytes) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise BadRequest(f"The form has more than {MAX_PARTS} parts.")
-        disposition = _DISPOSITION.search(head)
-        name = None if disposition is None else _NAME.search(disposition[1])
-        if disposition is None or name is None:
+        parameters = _disposition(head)
+        name = parameters.get(b"name")
+        if name is None:
             raise BadRequest("A part of the form has no name.")
-        self._name = (name[1] or name[2] or b"").decode("utf-8", "replace")
-        if _FILENAME.search(disposition[1]) is None:
+        self._name = name.decode("utf-8", "replace")
+        if b"\\" in name:  # some unescape it, some do not
+            raise BadRequest("The name of a part of the form holds a backslash.")
+        if parameters.keys().isdisjoint((b"filename", b"filename*")):
             self._state = _FIELD
-        else:
-            self._state = _FILE
-            self.files.append(self._name)
+            return
+        if self._name == MODEL or self._name in self.frozen:
+            raise BadRequest(f"The field '{self._name}' must not be a file.", param=self._name)
+        self._state = _FILE
+        self.files.append(self._name)
 
     def _end_part(self, value: bytes) -> None:
         """Take what stood before a delimiter: a field's value, or the last of a file."""
@@ -170,3 +225,25 @@ class Form:
         elif value:
             self.out.append(value)
         self.fields.setdefault(name, []).append(text)
+
+
+def _disposition(head: bytes) -> dict[bytes, bytes]:
+    """Return the parameters of a part's Content-Disposition.
+
+    Raises:
+        BadRequest: there is not exactly one, or a line is malformed.
+    """
+    given: list[bytes] = []
+    for line in head.removeprefix(b"\r\n").split(b"\r\n"):
+        header = _HEADER.fullmatch(line)
+        if header is None:
+            raise BadRequest("The head of a part of the form is malformed.")
+        if header[1].lower() == b"content-disposition":
+            given.append(header[2])
+    if len(given) != 1:
+        raise BadRequest("A part of the form must have one Content-Disposition.")
+    found = _DISPOSITION.match(given[0])
+    parameters = None if found is None else _parameters(given[0][found.end() :])
+    if parameters is None:
+        raise BadRequest("The Content-Disposition of a part of the form is malformed.")
+    return parameters

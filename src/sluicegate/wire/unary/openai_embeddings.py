@@ -19,6 +19,7 @@ from sluicegate.wire.unary.vectors import (
     Inputs,
     Vector,
     Vectors,
+    check_number,
     to_base64,
     to_floats,
     usage_of,
@@ -47,6 +48,7 @@ class _Answer(msgspec.Struct, gc=False):
 
 class _FirstBytes(msgspec.Struct, gc=False):
     embedding: msgspec.Raw = msgspec.Raw(b"")
+    index: Any = None
 
 
 class _Edges(msgspec.Struct, gc=False):
@@ -88,6 +90,8 @@ def decode_answers(bodies: list[bytes]) -> Vectors:
         entries = answer.data
         if all(entry.index is not None for entry in entries):
             entries = sorted(entries, key=lambda entry: entry.index or 0)
+            if any(entry.index != place for place, entry in enumerate(entries)):
+                raise DecodeError(NAME, None, "the answer's embeddings are not numbered from 0")
         vectors += [entry.embedding for entry in entries]
         usage = _read_usage(answer.usage)
         tokens = None if usage is None or tokens is None else tokens + (usage.input_tokens or 0)
@@ -106,8 +110,8 @@ def _read_usage(usage: _Usage | None) -> Usage | None:
 class PassingEmbeddings(JsonAnswer):
     """An answer that may pass as it came; its vectors are looked at by their first byte only."""
 
-    def __init__(self, body: bytes, asked: Asked) -> None:
-        """Read a body. Raises DecodeError."""
+    def __init__(self, body: bytes, asked: Asked, inputs: int) -> None:
+        """Read a body, of so many inputs. Raises DecodeError."""
         try:
             edges = _decode_edges(body)
         except _BROKEN:
@@ -115,6 +119,11 @@ class PassingEmbeddings(JsonAnswer):
         super().__init__(NAME, body, asked, _read_usage(edges.usage))
         if self.error is None and not edges.data:
             raise DecodeError(NAME, None, "the answer holds no embeddings")
+        if self.error is None and edges.data:
+            check_number(len(edges.data), inputs)
+            numbers = {entry.index for entry in edges.data if isinstance(entry.index, int)}
+            if numbers and numbers != set(range(inputs)):
+                raise DecodeError(NAME, None, "the answer's embeddings are not numbered from 0")
         first = bytes(edges.data[0].embedding) if edges.data else b""
         self.encoding: Encoding = "base64" if first.startswith(b'"') else "float"
 

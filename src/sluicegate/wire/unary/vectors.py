@@ -38,6 +38,12 @@ def usage_of(tokens: int) -> Usage:
     return Usage(input_tokens=tokens, output_tokens=0)
 
 
+def check_number(found: int, wanted: int) -> None:
+    """Raise DecodeError where an answer does not hold a vector for each input: which is whose could not be told."""
+    if found != wanted:
+        raise DecodeError("embeddings", None, f"the answer holds {found} embeddings for {wanted} inputs")
+
+
 def to_floats(vector: Vector) -> list[float]:
     """Return a vector's numbers.
 
@@ -54,7 +60,15 @@ def to_floats(vector: Vector) -> list[float]:
 
 
 def to_base64(vector: Vector) -> str:
-    """Return a vector as base64."""
+    """Return a vector as base64.
+
+    Raises:
+        DecodeError: a number is too large for 32 bits.
+    """
     if isinstance(vector, str):
         return vector
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+    try:
+        packed = struct.pack(f"<{len(vector)}f", *vector)
+    except OverflowError:
+        raise DecodeError("embeddings", None, "a number in an embedding is too large") from None
+    return base64.b64encode(packed).decode()
