@@ -10,7 +10,8 @@ import pytest
 
 from sluicegate.errors import BadRequest, ConnectFailed
 from sluicegate.messages import Usage
-from sluicegate.server.upstream import Origin, UpstreamConnection
+from sluicegate.server.dialing import Origin
+from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.script import Stall
 from sluicegate.wire.translation import Asked

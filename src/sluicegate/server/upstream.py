@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from sluicegate.errors import StreamCut, UpstreamError, UpstreamGarbled
+from sluicegate.errors import ConnectFailed, StreamCut, UpstreamError, UpstreamGarbled
 
 if TYPE_CHECKING:
     from sluicegate.server.upstream_pool import Place, UpstreamPool
