@@ -4,6 +4,8 @@ One call a prompt, one answer, one row: choices stand by prompt, then by `n`; us
 `completions.md`, "Translating it".
 """
 
+import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -15,8 +17,8 @@ from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Play, Reset
 from sluicegate.wire.joined import summed
-from tests.conftest import KEY, PRICE, StartInProcess, make_config
-from tests.fakes import Response, ask
+from tests.conftest import KEY, PRICE, Connect, StartInProcess, make_config
+from tests.fakes import Response, ask, request_bytes
 from tests.inprocess import InProcessGate
 
 FORMATS: list[Format] = ["chat", "responses", "messages", "gemini"]
@@ -166,3 +168,41 @@ def test_a_sum_knows_only_what_both_told() -> None:
     )
     assert summed(one, Usage(input_tokens=3)) == Usage(input_tokens=4, cache_read_tokens=1)
     assert summed(Usage(input_tokens=3), one) == Usage(input_tokens=4, cache_read_tokens=1)
+
+
+async def test_continuous_usage_goes_on_over_all_calls(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    gate = await start(start_inprocess, simulator, "messages")
+    answers(simulator)
+    body = {"model": "m", "prompt": PROMPTS, "max_tokens": 20, "stream": True}
+    body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    response = await ask(gate.url, "/v1/completions", body, key=KEY)
+    lines = [line[6:] for line in response.body.splitlines() if line.startswith(b"data: {")]
+    counts = [
+        (usage["prompt_tokens"], usage["completion_tokens"], usage["cost_nano_usd"])
+        for usage in (json.loads(line)["usage"] for line in lines)
+    ]
+    for one, other in itertools.pairwise(counts):
+        assert all(before <= after for before, after in zip(one, other, strict=True))
+    assert counts[-1] == (27, 6, COST)
+    assert told(response, stream=True)[0] == {place: "".join(WORDS[p]) for place, p in enumerate(PROMPTS)}
+
+
+async def test_a_client_that_leaves_between_calls_pays_for_what_came(
+    start_inprocess: StartInProcess, simulator: Simulator, client: Connect
+) -> None:
+    gate = await start(start_inprocess, simulator, "chat")
+    simulator.push(Script(answer=Answer(text=WORDS["One"])))
+    simulator.push(Script(first_token_s=5.0, answer=Answer(text=WORDS["Two"])))
+    body = {"model": "m", "prompt": PROMPTS, "max_tokens": 20, "stream": True}
+    one = await client(gate.url)
+    one.send(request_bytes("/v1/completions", body, key=KEY))
+    async with asyncio.timeout(5):
+        while simulator.requests_made < 2:
+            await asyncio.sleep(0.01)
+    one.reset()
+    (row,) = await gate.wait_for_rows(1)
+    assert (row.status, row.usage.input_tokens, row.usage.output_tokens) == ("client_closed", 9, 2)
+    await asyncio.sleep(0.05)
+    assert simulator.requests_made == 2
