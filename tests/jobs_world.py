@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
+from sluicegate.billing.leases import JOBS
 from sluicegate.billing.ledger import KeptObject, UsageRow
 from sluicegate.config import load
 from sluicegate.server.bank import Bank
@@ -44,6 +45,10 @@ class JobsGate:
     def free(self, account_id: str = "test") -> int:
         """Return what of an account's credit nobody holds, in nano-USD."""
         return self.gate.book.free(account_id)
+
+    def held(self, account_id: str = "test") -> int:
+        """Return what of an account's credit is held for jobs, in nano-USD."""
+        return self.gate.book.leased_to(account_id, JOBS)
 
     async def rows(self) -> list[UsageRow]:
         """Return a row for every request that was settled."""

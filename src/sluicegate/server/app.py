@@ -26,6 +26,7 @@ from sluicegate.server.choosing import allowed
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
+from sluicegate.server.file_uploads import FileUpload, answer_upload
 from sluicegate.server.generations import answer_generation
 from sluicegate.server.idempotency import claim_request
 from sluicegate.server.inbound import InboundServer
@@ -216,6 +217,10 @@ class Gateway:
                 boundary = boundary_of(exchange.header(b"content-type"))
                 exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
                 exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
+            elif route.kind == "upload":
+                boundary = boundary_of(exchange.header(b"content-type"))
+                exchange.body_sink = FileUpload(exchange, boundary, exchange.max_body_bytes)
+                exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
             exchange.caller = self._auth.find_now(exchange)
             if exchange.caller is None and not exchange.complete:
                 self._loop.create_task(self._refuse_stranger(exchange))
@@ -284,6 +289,8 @@ class Gateway:
                 exchange.respond(200, JSON + answer_headers(request_id), body)
         elif route.kind == "objects":
             await Shelf(self._bench, exchange, key, request_id).answer(route)
+        elif route.kind == "upload":
+            await answer_upload(self._bench, exchange, key, request_id)
         elif route.kind == "generation":
             body = await answer_generation(self._bench, self._link, key, route.id)
             if not exchange.gone:

@@ -114,9 +114,10 @@ def _model_of(body: bytes, format: Format) -> str:
 async def _ask(
     bench: Bench, exchange: Exchange, model: Model, deployment: Deployment, format: Format, body: bytes
 ) -> bytes | None:
-    """Return the provider's own answer; None where it does not speak the format, or does not answer well."""
+    """Return the provider's own answer; None where it does not count in the format, or not well."""
     provider = bench.plan.settings.catalogue.providers[deployment.provider]
-    if format not in provider.speaks:
+    counts = provider.unary is None or "count_tokens" in provider.unary
+    if format not in provider.speaks or not counts:
         return None
     target = bench.plan.targets.get(provider.name, format, deployment.model)
     if format != "gemini":

@@ -126,12 +126,12 @@ class Upload:
             return
         self._held += out
         self._held_bytes += len(piece)
-        if MODEL in self.form.fields and self.form.in_file:
+        if self._may_pass():
             if self._held_bytes > HOLD_BYTES:
                 self._ready.set()
                 self._exchange.pause_body()
         elif self._held_bytes > self._most_held:
-            self.failed(TooLarge("A form as large as this must name its 'model' before its files."))
+            self.failed(self._too_large())
 
     def completed(self) -> None:
         """Take the end of the body."""
@@ -207,6 +207,13 @@ class Upload:
     def resume(self) -> None:
         """Let the client go on."""
         self._exchange.resume_body()
+
+    def _may_pass(self) -> bool:
+        """Whether all has come that has to be known before the rest goes to a provider."""
+        return MODEL in self.form.fields and self.form.in_file
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge("A form as large as this must name its 'model' before its files.")
 
     def _write(self, data: bytes) -> None:
         if data and self._connection is not None:
