@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,22 @@ FLOOD = Answer(text=(" word" * 2_000,) * 2_000, input_tokens=20)
 
 
 async def test_b052_a_client_that_reads_a_byte_a_second_is_cut_and_its_provider_paused(
-    start_inprocess: StartInProcess, simulator: Simulator, client: Connect
+    start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
     simulator.push(Script(answer=FLOOD))
-    gate = await start_inprocess(make_config(simulator, server={"write_timeout": "1s"}))
-    connection = await client(gate.url, receive_buffer_bytes=16_384)
-    connection.send(request_bytes(PATH, chat("m"), key=KEY))
-    await connection.until_bytes(b" word")
-    began = time.monotonic()
-    connection.pause()
-    (row,) = await gate.wait_for_rows(1, timeout_s=20)
+    gate = await start_inprocess(make_config(simulator, server={"write_timeout": "1500ms"}))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        await loop.sock_connect(sock, ("127.0.0.1", gate.port))
+        await loop.sock_sendall(sock, request_bytes(PATH, chat("m"), key=KEY))
+        began = time.monotonic()
+        while not gate.rows():
+            assert time.monotonic() - began < 20
+            await loop.sock_recv(sock, 1)
+            await asyncio.sleep(1.0)
+    (row,) = gate.rows()
     assert row.status == "client_closed"
     assert 0.9 < time.monotonic() - began < 15
     await simulator.wait_for(lambda: simulator.requests[-1].ended == "peer_left", 5.0)
@@ -60,7 +67,9 @@ async def test_thousands_of_open_streams_on_one_worker(
     short = Answer(text=(" a", " b"), input_tokens=20)
     simulator.push(Script(answer=short, steps=(Play(before="finish"), Stall())), model="m", times=None)
     config = make_config(
-        simulator, server={"drain_timeout": "0s", "keepalive_after": "10m", "keepalive_every": "10m"}
+        simulator,
+        keys=[{"name": "test", "key": KEY, "balance_usd": 1_000}],
+        server={"drain_timeout": "0s", "keepalive_after": "10m", "keepalive_every": "10m"},
     )
     gate = await start_gate(config)
     status: Any = await ask_supervisor(gate.config.parent / "journal", "status")
