@@ -23,8 +23,7 @@ from sluicegate.errors import (
     UpstreamTimeout,
 )
 from sluicegate.wire.gemini import CODEC
-from sluicegate.wire.gemini_errors import array_error
-from sluicegate.wire.gemini_models import ListedModel, encode_model, encode_models, split_path
+from sluicegate.wire.gemini_models import ListedModel, encode_model, encode_models, model_of_path
 from tests.grammar.gemini import check_gemini_stream
 
 
@@ -63,7 +62,6 @@ def test_every_kind_has_its_status_and_word(error: SluicegateError, status: int,
     assert (value["error"]["code"], value["error"]["status"]) == (status, word)
     assert value["error"]["message"]
     assert check_gemini_stream(CODEC.error_event(error, "req"), end="error").error == value["error"]
-    assert check_gemini_stream(array_error(error, "req"), end="error", array=True).error == value["error"]
 
 
 def test_details_say_what_to_mend_and_when_to_come_back() -> None:
@@ -105,26 +103,19 @@ def test_models_are_listed_in_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("rest", "model"),
     [
-        ("/v1/models/m:generateContent", ("m", "generateContent")),
-        ("/v1beta/models/m%3Afree:streamGenerateContent", ("m:free", "streamGenerateContent")),
-        ("/v1beta/models/m:free:countTokens", ("m:free", "countTokens")),
-        ("/v1alpha/models/org%2Fm-1.5:generateContent", ("org/m-1.5", "generateContent")),
-        ("/v1beta/org/m:generateContent", ("org/m", "generateContent")),
-        ("/v1beta/models/models/x:generateContent", ("models/x", "generateContent")),
-        ("/v1beta/tunedModels/x:generateContent", ("tunedModels/x", "generateContent")),
-        ("/v1beta1/publishers/google/models/m:generateContent", ("m", "generateContent")),
-        ("/v1beta1/publishers/meta/models/m:generateContent", ("meta/m", "generateContent")),
-        (
-            "/v1beta1/projects/p/locations/l/publishers/google/models/m:generateContent",
-            ("m", "generateContent"),
-        ),
-        ("/v1beta/models/m", None),
-        ("/v2/models/m:generateContent", None),
-        ("/v1beta/models/:generateContent", None),
-        ("/v1/chat/completions", None),
+        ("models/m", "m"),
+        ("models/m%3Afree", "m:free"),
+        ("models/m:free", "m:free"),
+        ("models/org%2Fm-1.5", "org/m-1.5"),
+        ("org/m", "org/m"),
+        ("models/models/x", "models/x"),
+        ("tunedModels/x", "tunedModels/x"),
+        ("publishers/google/models/m", "m"),
+        ("publishers/meta/models/m", "meta/m"),
+        ("projects/p/locations/l/publishers/google/models/m", "m"),
     ],
 )
-def test_paths_end_at_their_last_colon(path: str, expected: tuple[str, str] | None) -> None:
-    assert split_path(path) == expected
+def test_the_model_of_a_path(rest: str, model: str) -> None:
+    assert model_of_path(rest) == model

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
 from sluicegate.messages import Endpoint, Format
+from sluicegate.wire.gemini_models import model_of_path
 
 Kind = Literal[
     "generate",
@@ -127,11 +128,12 @@ def match(method: str, path: str, query: str) -> Route:
                 raise _unknown(method, path)
             _require(method, "POST")
             kind, stream = found
+            model = model_of_path(name[1:].partition("/")[2])
             if kind == "unary":
                 batch = action == "batchEmbedContents"
-                return Route(kind, "gemini", _gemini_model(name), endpoint="gemini_embeddings", batch=batch)
+                return Route(kind, "gemini", model, endpoint="gemini_embeddings", batch=batch)
             array = stream and ("alt", "sse") not in parse_qsl(query)
-            return Route(kind, "gemini", _gemini_model(name), stream, array)
+            return Route(kind, "gemini", model, stream, array)
         collection = path[1:].partition("/")[2]
         if collection == "models" or collection.startswith("models/"):
             _require(method, "GET", "HEAD")
@@ -175,16 +177,6 @@ def _object(method: str, path: str, endpoint: Endpoint, rest: str) -> Route:
     if part == "remix":
         return Route("unary", endpoint="video_remix", id=unquote(id))
     return Route("objects", endpoint=endpoint, id=unquote(id), part=part)
-
-
-def _gemini_model(name: str) -> str:
-    """Return the model's id of `/v1beta/models/ID`, of Vertex' longer paths, and of paths that leave `models/` out."""
-    rest = unquote(name[1:].partition("/")[2])
-    for marker in ("publishers/google/models/", "models/"):
-        at = rest.find(marker)
-        if at >= 0 and (marker != "models/" or at == 0):
-            return rest[at + len(marker) :]
-    return rest
 
 
 def _require(method: str, *allowed: str) -> None:

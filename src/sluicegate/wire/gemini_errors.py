@@ -62,11 +62,6 @@ def error_event(error: SluicegateError, request_id: str) -> bytes:
     return frame(error_object(error))
 
 
-def array_error(error: SluicegateError, request_id: str) -> bytes:
-    """Write the same as the first element of an array that is never closed: the form without `alt=sse`."""
-    return b"[" + error_object(error)
-
-
 def error_object(error: SluicegateError) -> bytes:
     """Write an error object."""
     status, word = status_and_word(error)

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import msgspec
 
 _METHODS = ["generateContent", "countTokens"]
-_VERSIONS = frozenset({"v1", "v1beta", "v1alpha", "v1beta1"})
 _DEFAULT_PAGE = 50
 _MAX_PAGE = 1000
 
@@ -72,22 +71,17 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def split_path(path: str) -> tuple[str, str] | None:
-    """Return model and method of a path such as `/v1beta/models/org%2Fm:countTokens`; None where it is no such path.
+def model_of_path(rest: str) -> str:
+    """Return the model that a path names: `models/ID`, Vertex' longer forms, and paths that leave `models/` out.
 
     Args:
-        path: raw, still percent-encoded, without query.
+        rest: of the path, between version and method, still percent-encoded.
     """
-    version, _, rest = path.lstrip("/").partition("/")
-    name, colon, method = rest.rpartition(":")
-    if version not in _VERSIONS or not colon or not name or not method.isalpha():
-        return None
-    model = unquote(name)
+    model = unquote(rest)
     if model.startswith("projects/"):  # projects/P/locations/L/publishers/google/models/M
         model = model.partition("/publishers/")[2]
         model = f"publishers/{model}" if model else ""
     if model.startswith("publishers/") and "/models/" in model:
         publisher, _, inner = model.removeprefix("publishers/").partition("/models/")
         model = inner if publisher == "google" else f"{publisher}/{inner}"
-    model = model.removeprefix("models/")
-    return (model, method) if model else None
+    return model.removeprefix("models/")

@@ -5,11 +5,10 @@ and so is what serves an id that stands in no list. Source: wire formats page RE
 model types, November 2026.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
-from urllib.parse import parse_qs, unquote
+from typing import Any, Literal
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -22,28 +21,7 @@ Shape = Literal["chat", "messages", "gemini"]
 OWNER = "sluicegate"
 MAX_PAGE = 1000
 
-_PATH = re.compile(r"/(v1|v1beta|v1alpha|v1beta1)/(?:publishers/google/)?models(?:/(.*))?")
 _GEMINI_HEADERS = frozenset({b"x-goog-api-key", b"x-goog-api-client"})
-
-
-class Asked(NamedTuple):
-    """What a path asks for."""
-
-    version: str
-    model: str | None
-    """A public id; None: the whole list."""
-
-
-def read_path(path: str) -> Asked | None:
-    """Return what a path asks for; None where it is none of models. Ids may hold slashes and colons.
-
-    Args:
-        path: raw, still percent-encoded, without query.
-    """
-    found = _PATH.fullmatch(path)
-    if found is None:
-        return None
-    return Asked(found[1], unquote(found[2]) if found[2] else None)
 
 
 def shape_of(version: str, headers: Iterable[tuple[bytes, bytes]]) -> Shape:
