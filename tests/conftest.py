@@ -6,6 +6,7 @@ in parallel. Asynchronous tests run on uvloop, as the product does.
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -31,6 +32,12 @@ MODEL = "m"
 """The priced model that `make_config` sets up; `sim-…` models go through by name at the same price."""
 PRICE = {"input": 1, "cache_read": 0.1, "output": 2}
 """USD per million tokens: 1,000 nano-USD an input token, 100 a cached one, 2,000 an output token."""
+
+
+def pytest_configure() -> None:
+    # A shell without job control starts what runs in the background with Ctrl-C ignored, and every child inherits that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
