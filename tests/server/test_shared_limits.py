@@ -91,10 +91,11 @@ async def workers_replaced(gate: RunningGate, pids: list[int]) -> None:
 async def test_tokens_of_four_workers_stay_within_the_limit(
     start_gate: StartGate, simulator: Simulator
 ) -> None:
-    simulator.push(Script(answer=SHORT, steps=(Wait(s=0.02), Play())), times=None)
+    near_its_estimate = Answer(text=(" a",) * 60, input_tokens=50)
+    simulator.push(Script(answer=near_its_estimate, steps=(Wait(s=0.02), Play())), times=None)
     gate = await start_gate(make_config(simulator, server={"workers": 4}, keys=with_key(tpm=20_000)))
     callers = Callers(gate, chat("m", stream=False, max_tokens=60))
-    await callers.run(100, 5.0, pause_s=0.5)
+    await callers.run(100, 4.0, pause_s=0.2)
     rows = gate.usage()
     used = sum(row["input_tokens"] + row["output_tokens"] for row in rows)
     assert used <= 20_000
