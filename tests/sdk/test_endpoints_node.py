@@ -2,20 +2,18 @@
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
-
-import pytest
 
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.endpoints import vector
 from tests.conftest import KEY, StartInProcess, make_config
+from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("endpoints.mjs")
 PRICE = {"input": 1, "output": 4}
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+@needs_node_sdks
 async def test_every_endpoint_by_the_node_sdks(simulator: Simulator, start_inprocess: StartInProcess) -> None:
     gate = await start_inprocess(
         make_config(
