@@ -116,6 +116,23 @@ async def test_recordings_are_charged_by_the_second(
     assert row.usage.media_ms == 2_048
 
 
+async def test_b2_what_a_client_lets_an_answer_tell_does_not_make_it_free(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    """A length where tokens are sold, and tokens where seconds are."""
+    gate = await start_inprocess(config_of(simulator))
+    async with client_of(gate) as client:
+        await client.audio.transcriptions.create(
+            model="ears", file=("a.mp3", SOUND), response_format="verbose_json"
+        )
+        await client.audio.transcriptions.create(model="seconds", file=("a.mp3", SOUND))
+    by_tokens, by_seconds = await gate.wait_for_rows(2)
+    assert by_tokens.cost_nano_usd == 20 * 8_000 + (by_tokens.usage.output_tokens or 0) * 10_000
+    assert (by_tokens.usage.output_tokens or 0) > 2
+    assert by_tokens.usage_source == "counted"
+    assert by_seconds.cost_nano_usd == 2_000 * 100
+
+
 async def test_pictures_are_edited(simulator: Simulator, start_inprocess: StartInProcess) -> None:
     gate = await start_inprocess(config_of(simulator))
     async with client_of(gate) as client:

@@ -139,6 +139,10 @@ class JsonAnswer:
         self.error = error_in(values)
         self.upstream_id: str | None = _id_in(values)
 
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        return self._values.get(key)
+
     def holds_array(self, key: str) -> bool:
         """Whether a top-level value is an array."""
         return self._values.get(key, b"").startswith(b"[")

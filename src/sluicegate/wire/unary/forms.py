@@ -154,7 +154,7 @@ class TranscriptionRequest(FormRequest):
         if self._format in _TEXT_FORMATS:
             return TextAnswer(body, self._most_ms)
         top = json_edit.decode_top(body, self.ENDPOINT)
-        answer = JsonAnswer(self.ENDPOINT, body, asked, _usage_of(_decoded(top)))
+        answer = Transcript(self.ENDPOINT, body, asked, _usage_of(_decoded(top)))
         if answer.error is None and "text" not in top:
             raise DecodeError(self.ENDPOINT, None, "the answer holds no text")
         return answer
@@ -174,8 +174,21 @@ def _decoded(top: dict[str, msgspec.Raw]) -> dict[str, Any]:
     return {key: json_edit.loads(bytes(top[key])) for key in ("usage", "duration") if key in top}
 
 
+class Transcript(JsonAnswer):
+    """A transcript as JSON; where its tokens were not reported, its text is counted."""
+
+    def texts(self) -> list[str]:
+        """Return the text, for counting."""
+        text = json_edit.loads(self.value("text") or b"null")
+        return [text] if isinstance(text, str) else []
+
+
 def _usage_of(said: dict[str, Any]) -> Usage | None:
-    """Return what an answer reports: tokens, or how long the recording is."""
+    """Return what an answer reports: tokens, or how long the recording is.
+
+    The client may choose which of the two an answer tells, and the price may know only the other: that one is worked
+    out then.
+    """
     told = said.get("usage")
     told = told if isinstance(told, dict) else {}
     seconds = told.get("seconds", said.get("duration"))
@@ -186,9 +199,14 @@ def _usage_of(said: dict[str, Any]) -> Usage | None:
         media_ms = round(seconds * 1000)
     into, out = count(told.get("input_tokens")), count(told.get("output_tokens"))
     if into is None and out is None:
-        return None if media_ms is None else Usage(input_tokens=0, output_tokens=0, media_ms=media_ms)
+        if media_ms is None:
+            return None
+        tokens = media_ms * AUDIO_TOKENS_PER_S // 1000
+        return Usage(input_tokens=tokens, input_audio_tokens=tokens, media_ms=media_ms)
     details = told.get("input_token_details", told.get("input_tokens_details"))
     heard = count(details.get("audio_tokens")) if isinstance(details, dict) else None
+    if media_ms is None and (heard or into):
+        media_ms = (heard or into or 0) * 1000 // AUDIO_TOKENS_PER_S
     return Usage(input_tokens=into, input_audio_tokens=heard, output_tokens=out, media_ms=media_ms)
 
 
