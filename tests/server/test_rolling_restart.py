@@ -10,7 +10,7 @@ from sluicegate.server.control_socket import ask_supervisor
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Script
-from tests.conftest import KEY, Connect, StartGate, make_config
+from tests.conftest import KEY, Connect, StartGate, StartInProcess, make_config
 from tests.fakes import Client, ask, chat, request_bytes
 from tests.gate import RunningGate
 from tests.grammar.chat import check_chat_stream
@@ -80,3 +80,20 @@ async def test_a_rolling_restart_under_load_cuts_and_refuses_nobody(
             await asyncio.sleep(0.05)
     rows = gate.usage()
     assert Counter(row["status"] for row in rows) == {"ok": STREAMS + seen[200, ""]}
+
+
+async def test_a_client_that_was_let_in_just_before_is_served(
+    start_inprocess: StartInProcess, simulator: Simulator, client: Connect
+) -> None:
+    """Its connection was accepted: to close it before its first request would look like a refusal."""
+    gate = await start_inprocess(make_config(simulator))
+    fresh = await client(gate.url)
+    await fresh.ask("/healthz", method="GET")
+    used, fresh = fresh, await client(gate.url)
+    await asyncio.sleep(0.05)  # accepted
+    draining = asyncio.create_task(gate.gateway.drain(5.0, succeeded=True))
+    await asyncio.sleep(0.2)
+    response = await fresh.ask(PATH, chat("sim-text", stream=False), key=KEY)
+    assert (response.status, response.header("connection")) == (200, "close")
+    assert used.ended is not None
+    await draining

@@ -63,6 +63,8 @@ _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 MODELS = "/v1/models"
 JOBS = frozenset({"videos", "video_remix", "batches"})
 """Endpoints whose requests may name what a provider keeps."""
+FRESH_GRACE_S = 1.0
+"""How long clients that were let in just before a successor took over have to send their request."""
 STOP_GRACE_S = 0.5
 """How long requests that were stopped, and clients that owe us an acknowledgement, have to end."""
 
@@ -138,14 +140,18 @@ class Gateway:
         """Refuse new requests, and return when the running ones have ended, by themselves or at the limit.
 
         Args:
-            succeeded: another process has taken the sockets over. Without one, new connections are still taken
-                meanwhile, so that their requests are told 503 instead of waiting in a queue that nobody serves.
+            succeeded: another process has taken the sockets over; who was let in just before is still served.
+                Without one, new connections are taken meanwhile, so that their requests are told 503 instead of
+                waiting in a queue that nobody serves.
         """
-        self._draining = True
+        due_at = self._loop.time() + timeout_s
         if succeeded:
             self._inbound.stop_accepting()
+            fresh_until = min(due_at, self._loop.time() + FRESH_GRACE_S)
+            while self._inbound.close_idle(but_fresh=True) and self._loop.time() < fresh_until:
+                await asyncio.sleep(0.05)
+        self._draining = True
         self._inbound.close_idle()
-        due_at = self._loop.time() + timeout_s
         while (self._bench.running or self._bench.queue.waiting) and self._loop.time() < due_at:
             await asyncio.sleep(0.05)
         for request in list(self._bench.running):

@@ -422,6 +422,11 @@ class InboundConnection(asyncio.Protocol):
             self._wait_until(self.server.loop.time() + self.server.settings.write_timeout_s)
             self.transport.close()
 
+    @property
+    def fresh(self) -> bool:
+        """Whether it waits for its first request: its client has just been let in, and expects an answer."""
+        return self._state == _HEAD and self._partial is None and not self._served
+
     def close_if_idle(self) -> None:
         """Close a connection that waits for its next request; any other closes after its answer."""
         if self._state == _HEAD and self._partial is None:

@@ -91,11 +91,22 @@ class InboundServer:
             listener.close()
         self._listeners.clear()
 
-    def close_idle(self) -> None:
-        """Close connections that wait for a request; running answers announce that theirs is the last."""
+    def close_idle(self, *, but_fresh: bool = False) -> bool:
+        """Close connections that wait for a request; running answers announce that theirs is the last.
+
+        Args:
+            but_fresh: not those that wait for their first one.
+        Returns:
+            Whether there are any of those.
+        """
         self.draining = True
+        spared = False
         for connection in list(self.connections):
-            connection.close_if_idle()
+            if but_fresh and connection.fresh:
+                spared = True
+            else:
+                connection.close_if_idle()
+        return spared
 
     def abort_all(self) -> None:
         """Reset what is still open."""
