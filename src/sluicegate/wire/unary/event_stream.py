@@ -92,7 +92,13 @@ class EventStream:
         """Add what one of several last events tells."""
         known = self.usage
         if known is not None and usage is not None:
-            for name in ("input_tokens", "input_image_tokens", "output_tokens", "output_image_tokens", "images"):
+            for name in (
+                "input_tokens",
+                "input_image_tokens",
+                "output_tokens",
+                "output_image_tokens",
+                "images",
+            ):
                 more = getattr(known, name)
                 if more is not None:
                     setattr(usage, name, (getattr(usage, name) or 0) + more)
