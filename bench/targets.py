@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -115,7 +116,7 @@ class Direct:
         """Nothing runs."""
 
 
-class _Started:
+class _Started(ABC):
     """A target that is a process tree of its own."""
 
     name = "?"
@@ -142,8 +143,9 @@ class _Started:
             self.stop()
             raise
 
+    @abstractmethod
     def _command(self, folder: Path) -> list[str]:
-        raise NotImplementedError
+        """Return the command line that starts it, with its files in this folder."""
 
     def pids(self) -> dict[str, list[int]]:
         """Return its processes by the part they play."""

@@ -7,6 +7,7 @@ sends it after settlement. Clocks, keep-alives and the short hold of a finish ar
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Literal, Protocol
 
 from sluicegate.errors import (
@@ -62,7 +63,7 @@ class AttemptNotes(Protocol):
         ...
 
 
-class Relay:
+class Relay(ABC):
     """What every attempt shares: the provider's head, its errors, the clocks, the ending."""
 
     __slots__ = (
@@ -231,7 +232,8 @@ class Relay:
             self._garbled(error)
 
     def read_done(self) -> None:
-        """Send on what the read brought."""
+        """Send on what the read brought; an answer that is gathered whole has nothing to send yet."""
+        return
 
     def body_completed(self) -> None:
         """Take the end of the body."""
@@ -260,14 +262,17 @@ class Relay:
 
     # ---- what each kind of answer does with it ----------------------------------------------------------------------
 
+    @abstractmethod
     def _take(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Take a piece of the body. Raises DecodeError."""
 
+    @abstractmethod
     def _take_end(self) -> None:
-        raise NotImplementedError
+        """Take the end of the body. Raises DecodeError."""
 
+    @abstractmethod
     def _first_clock_s(self) -> float:
-        raise NotImplementedError
+        """Return how long nothing has to happen after the request was sent, before the clocks are looked at."""
 
     def _connection_failed(self, error: UpstreamError) -> None:
         self._finish("failed", error)
@@ -342,6 +347,6 @@ class Relay:
         self._started_at = self._last_byte_at = now
         self.due_at = min(self._total_due_at, now + self._first_clock_s())
 
+    @abstractmethod
     def _expire(self, now: float) -> float:
         """Act on the clocks of this kind of answer; return when to look again."""
-        raise NotImplementedError

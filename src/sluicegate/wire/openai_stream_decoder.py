@@ -3,6 +3,7 @@
 What a payload says, and what ends a stream, is each format's own.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from sluicegate.capabilities import Capabilities
@@ -11,7 +12,7 @@ from sluicegate.messages import StreamEvent
 from sluicegate.wire.openai_events import PayloadReader
 
 
-class OpenAIStreamDecoder:
+class OpenAIStreamDecoder(ABC):
     """Reads one provider's stream. See `StreamDecoder`."""
 
     end = "a finish reason or its end marker"
@@ -92,14 +93,14 @@ class OpenAIStreamDecoder:
             raise DecodeError(self._format, None, f"the stream ended without {self.end}")
         return events
 
+    @abstractmethod
     def _take_usual(self, data: bytes) -> StreamEvent | None:
         """Return what a read became that differs from the one before only inside its text; None for any other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take(self, payload: bytes) -> None:
         """Take one event, or the end marker. Raises DecodeError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _has_finished(self) -> bool:
         """Whether all that has begun has told its finish, so that only the marker may be missing."""
-        raise NotImplementedError

@@ -4,6 +4,7 @@ Source: OpenAI's API reference, "Audio" and "Images".
 """
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,7 +31,7 @@ _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class FormRequest:
+class FormRequest(ABC):
     """What requests with a form have in common."""
 
     ENDPOINT: ClassVar[Endpoint]
@@ -104,9 +105,11 @@ class FormRequest:
 
     def release(self) -> None:
         """Do nothing: the form is the upload's."""
+        return
 
     def resize(self, size: int) -> None:
         """Expect what a form of this size may cost; of most it is not the size that does."""
+        return
 
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
@@ -116,13 +119,13 @@ class FormRequest:
         """Return nothing to send: the form passes by itself."""
         return [b""]
 
+    @abstractmethod
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
         """Read the answer. Raises DecodeError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of a streamed answer."""
-        raise NotImplementedError
 
 
 class TranscriptionRequest(FormRequest):
