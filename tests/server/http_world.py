@@ -38,6 +38,9 @@ class ScriptedApp:
         self.bodies.append(exchange.body)
         await self._handle(exchange)
 
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        raise error
+
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
         self.refused.append((None if exchange is None else exchange.path, type(error).__name__))
         return b"content-type: text/plain\r\n", error.message.encode()

@@ -98,6 +98,9 @@ class PassThrough:
         if exchange.path == "/unauthenticated":
             exchange.respond(401, b"content-type: text/plain\r\n", b"no key")
 
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        raise error
+
     async def handle(self, exchange: Exchange) -> None:
         connection = self.pool.take(self.origin)
         if connection is None:

@@ -16,6 +16,13 @@ from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import MAX_NANO
 from sluicegate.routing.catalog import Price
 
+_NO_USAGE = Usage()
+
+
+def _no_usage() -> Usage:
+    """Return the usage of what has none yet; one for all, since a row's usage is replaced and never changed."""
+    return _NO_USAGE
+
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One request that passed admission, as `sluicegate usage --json` shows it. Wall times are seconds since
@@ -37,7 +44,7 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     status: str = "ok"
     """ok | client_closed | rejected | upstream_error | interrupted | credit_spent"""
     finish_reason: str | None = None
-    usage: Usage = msgspec.field(default_factory=Usage)
+    usage: Usage = msgspec.field(default_factory=_no_usage)
     usage_source: UsageSource = "none"
     usage_odd: bool = False
     repaired: bool = False

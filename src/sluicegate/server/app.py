@@ -5,7 +5,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from sluicegate.billing import tokens
@@ -55,6 +55,7 @@ from sluicegate.wire.gemini_models import ListedModel
 from sluicegate.wire.model_lists import encode_list, encode_one, shape_of
 from sluicegate.wire.unary.multipart import boundary_of
 
+Serving = Coroutine[Any, Any, None]
 Listening = tuple[socket.socket, ssl.SSLContext | None]
 
 log = logging.getLogger(__name__)
@@ -243,37 +244,47 @@ class Gateway:
         except SluicegateError:
             return  # the request itself will be told
 
-    async def handle(self, exchange: Exchange) -> None:
-        """Serve one whole request."""
-        request_id = new_request_id(self._number)
-        try:
-            key = exchange.caller or await self._auth.find(exchange)
-            assert isinstance(key, KeyRecord)
-            await self._serve(exchange, key, request_id)
-        except SluicegateError as error:
-            self._refuse(exchange, error, request_id)
-        except Exception:
-            log.exception("a request failed inside the gateway: %s", request_id)
-            self._refuse(exchange, InternalError("The gateway failed; this is not your fault."), request_id)
+    def handle(self, exchange: Exchange) -> Serving:
+        """Begin to serve one whole request: what is returned runs as long as it does."""
+        exchange.request_id = new_request_id(self._number)
+        key = exchange.caller
+        return self._begin(exchange, key) if isinstance(key, KeyRecord) else self._find_and_begin(exchange)
 
-    async def _serve(self, exchange: Exchange, key: KeyRecord, request_id: str) -> None:
+    async def _find_and_begin(self, exchange: Exchange) -> None:
+        await self._begin(exchange, await self._auth.find(exchange))
+
+    def _begin(self, exchange: Exchange, key: KeyRecord) -> Serving:
         route = exchange.route
         assert isinstance(route, Route)
-        if route.kind == "generate":
-            policy = key.translation or self._bench.plan.settings.translation
-            interpreter = Interpreter(
-                route.format,
-                exchange.body,
-                policy,
-                route.model,
-                route.stream,
-                route.array,
-                thoughts=self._bench.thoughts,
-                account_id=key.account_id,
-                fetches=self._bench.plan.settings.media.fetch,
-            )
-            await self._serve_request(exchange, key, request_id, interpreter)
-        elif route.kind == "unary":
+        begin = self._generate if route.kind == "generate" else self._serve
+        return begin(exchange, key, route, exchange.request_id)
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        """Answer a request that was refused, or that a fault of ours broke."""
+        if isinstance(error, SluicegateError):
+            self._refuse(exchange, error, exchange.request_id)
+            return
+        log.error("a request failed inside the gateway: %s", exchange.request_id, exc_info=error)
+        fault = InternalError("The gateway failed; this is not your fault.")
+        self._refuse(exchange, fault, exchange.request_id)
+
+    def _generate(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> Serving:
+        """Read a request for text; what is returned serves it, in no more frames than a long stream needs."""
+        interpreter = Interpreter(
+            route.format,
+            exchange.body,
+            key.translation or self._bench.plan.settings.translation,
+            route.model,
+            route.stream,
+            route.array,
+            thoughts=self._bench.thoughts,
+            account_id=key.account_id,
+            fetches=self._bench.plan.settings.media.fetch,
+        )
+        return self._serve_request(exchange, key, request_id, interpreter)
+
+    async def _serve(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> None:
+        if route.kind == "unary":
             policy = key.translation or self._bench.plan.settings.translation
             upload = exchange.body_sink
             if isinstance(upload, Upload):
@@ -306,14 +317,13 @@ class Gateway:
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
 
-    async def _serve_request(
+    def _serve_request(
         self, exchange: Exchange, key: KeyRecord, request_id: str, interpreter: Interpreter | UnaryInterpreter
-    ) -> None:
+    ) -> Serving:
         request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
         if exchange.idempotency_key is None:
-            await request.serve()
-        else:
-            await self._serve_once(exchange, key, request)
+            return request.serve()
+        return self._serve_once(exchange, key, request)
 
     async def _serve_once(self, exchange: Exchange, key: KeyRecord, request: ServedRequest) -> None:
         """Serve a request that brings an `Idempotency-Key`, unless one before it did."""

@@ -83,6 +83,7 @@ class Exchange(RequestHead):
         "on_pause",
         "on_resume",
         "received_at",
+        "request_id",
         "route",
         "write_timed_out",
     )
@@ -91,6 +92,8 @@ class Exchange(RequestHead):
     """Whatever the application learned of who is calling while it looked at the head; None at first."""
     route: object
     """Likewise, of what is asked for."""
+    request_id: str
+    """By which the application calls the request; empty until it does."""
     body: bytes
     """Whole, once `complete`; empty after `release_body`."""
     body_bytes: int
@@ -134,6 +137,7 @@ class Exchange(RequestHead):
         self.body_sink = None
         self.complete = False
         self.received_at = received_at
+        self.request_id = ""
         self.max_body_bytes = max_body_bytes
         self.closing = True
         self.answered = self.ended = self.gone = self.write_timed_out = False

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Protocol, cast
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from sluicegate.errors import SluicegateError
 from sluicegate.server.client_connection import InboundConnection
@@ -29,8 +30,12 @@ class App(Protocol):
         """Look at a request whose body may be on its way: answer it, set its limit, or do nothing."""
         ...
 
-    async def handle(self, exchange: Exchange) -> None:
-        """Answer a whole request; the answer has ended, or the client has gone, when this returns."""
+    def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """Answer a whole request; the answer has ended, or the client has gone, when what is returned does."""
+        ...
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        """Answer a request that `handle` has given up: refused, or broken by a fault."""
         ...
 
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
@@ -58,7 +63,7 @@ class InboundServer:
         self.draining = False
         self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
         """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None] | None] = set()
         self._emptied: asyncio.Future[None] | None = None
 
     async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -127,12 +132,18 @@ class InboundServer:
     async def _handle(self, exchange: Exchange) -> None:
         try:
             await self.app.handle(exchange)
-        except Exception:
-            log.exception("a request failed by a fault of the gate")
+        except Exception as error:
+            self._fail(exchange, error)
         finally:
-            self._running.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            self._running.discard(asyncio.current_task())
             exchange.give_up()
             self._note_emptied()
+
+    def _fail(self, exchange: Exchange, error: Exception) -> None:
+        try:
+            self.app.failed(exchange, error)
+        except Exception:
+            log.exception("a request failed by a fault of the gate")
 
     def forget(self, connection: InboundConnection) -> None:
         """Drop a connection that is no more."""

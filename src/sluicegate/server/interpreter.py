@@ -5,7 +5,7 @@ On the same format bytes pass with edits at their offsets; across formats everyt
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -63,7 +63,7 @@ _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
-AttemptState = tuple[Asked, list[str], list[str], list[str], Turn | None]
+AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None]
 
 
 class Interpreter:
@@ -119,26 +119,27 @@ class Interpreter:
         self.array = array
         self.asked: Asked
         """Set before the first attempt."""
-        self.dropped: list[str] = []
+        # Empty ones are shared: thousands of streams may be open, and hardly any needs them.
+        self.dropped: Sequence[str] = ()
         """What the last attempt's provider was not told."""
         self._body = body
         self._path_model = path_model
         self._policy: Policy = policy
         self._decoded: tuple[Request, list[str]] | None = None
-        self._cut_at: list[str] = []
+        self._cut_at: Sequence[str] = ()
         """Stop sequences that the provider is not told: the answer is cut here."""
         self._thoughts = thoughts if format in _FORGETFUL else None
         self._account_id = account_id
         self._fetches = fetches
-        self.calls: list[bytes] = []
+        self.calls: Sequence[bytes] = ()
         """Bodies of the attempt's calls beyond its first, where one call cannot answer all that was asked."""
-        self._brought: list[bytes] = []
+        self._brought: Sequence[bytes] = ()
         """What the calls brought that were made, of an answer that is not streamed."""
         self._joined: JoinedStream | None = None
         """Of an answer that is."""
-        self.wanted: list[Wanted] = []
+        self.wanted: Sequence[Wanted] = ()
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
-        self.untold: list[str] = []
+        self.untold: Sequence[str] = ()
         """What the answer at hand brought that the client's format has no word for."""
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
@@ -176,7 +177,7 @@ class Interpreter:
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought that is not the last."""
-        self._brought.append(body)
+        self._brought = (*self._brought, body)
 
     def next_call(self) -> None:
         """Go on with the stream of the next call."""
@@ -226,7 +227,11 @@ class Interpreter:
         if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls:
             self._forget_attempt()
         if target == self.client.name:
-            self.dropped = [f"{field};provider" for field in provider.drop_fields if _has(self._body, field)]
+            self.dropped = ()
+            if provider.drop_fields:
+                self.dropped = [
+                    f"{field};provider" for field in provider.drop_fields if _has(self._body, field)
+                ]
             body = self.request.upstream_body(
                 deployment.model,
                 ask_usage=self.request.stream and provider.stream_options,
@@ -283,7 +288,7 @@ class Interpreter:
             one = msgspec.structs.replace(request, messages=messages, others=[])
             notes = Notes(self._policy, self.client.name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
-            self.calls += [self._finished(body, target, provider)] * repeats
+            self.calls = [*self.calls, *([self._finished(body, target, provider)] * repeats)]
 
     def _finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
         """Return a translated body without what its provider does not take."""
@@ -296,8 +301,9 @@ class Interpreter:
 
     def _forget_attempt(self) -> None:
         """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
-        self._cut_at, self.wanted, self.untold, self.turn = [], [], [], None
-        self.calls, self._brought = [], []
+        self._cut_at = self.wanted = self.untold = ()
+        self.turn = None
+        self.calls = self._brought = ()
 
     def _without_lifetimes(self, body: bytes) -> bytes:
         shorter = without_lifetimes(body)

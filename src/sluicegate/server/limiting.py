@@ -86,15 +86,21 @@ class _Refusal(NamedTuple):
     reset_s: float
 
 
+def _need(held: _Held, tokens: int) -> int:
+    """Return what a request takes of a limit."""
+    return tokens if held.kind == "tokens" else 1
+
+
 class _Question:
     """Somebody waits for slices."""
 
-    __slots__ = ("answer", "needs")
+    __slots__ = ("answer", "holding", "tokens")
 
     def __init__(
-        self, needs: list[tuple[_Held, int]], answer: "asyncio.Future[_Refusal | int | None]"
+        self, holding: tuple[_Held, ...], tokens: int, answer: "asyncio.Future[_Refusal | int | None]"
     ) -> None:
-        self.needs = needs
+        self.holding = holding
+        self.tokens = tokens
         self.answer = answer
         """Why not; or the second in which what was needed has been taken; None: that was over when it came."""
 
@@ -104,7 +110,7 @@ class Ticket:
 
     __slots__ = ("_clerk", "_second", "_taken", "estimate")
 
-    def __init__(self, clerk: "LimitClerk", taken: "list[tuple[_Held, int]]", second: int, estimate: int):
+    def __init__(self, clerk: "LimitClerk", taken: tuple[_Held, ...], second: int, estimate: int) -> None:
         self._clerk = clerk
         self._taken = taken
         self._second = second
@@ -112,8 +118,8 @@ class Ticket:
 
     def release(self, used: int) -> None:
         """End it: places are free, and tokens are what was used instead of what was estimated."""
-        taken, self._taken = self._taken, []
-        for held, _ in taken:
+        taken, self._taken = self._taken, ()
+        for held in taken:
             if held.kind == "streams":
                 self._clerk.free_place(held)
             elif held.kind == "tokens" and used != self.estimate:
@@ -121,12 +127,12 @@ class Ticket:
 
     def undo(self) -> None:
         """Give all of it back: the request was not served."""
-        taken, self._taken = self._taken, []
-        for held, need in taken:
+        taken, self._taken = self._taken, ()
+        for held in taken:
             if held.kind == "streams":
                 self._clerk.free_place(held)
             else:
-                self._clerk.correct(held, self._second, need)
+                self._clerk.correct(held, self._second, _need(held, self.estimate))
 
     def header_lines(self, *, messages: bool) -> bytes:
         """Return what tells the client of its limits, the tightest of each kind.
@@ -134,7 +140,7 @@ class Ticket:
         Args:
             messages: in the words of the Messages format, else in those of OpenAI's.
         """
-        return limit_lines([_left(held, 60.0) for held, _ in self._taken], messages=messages)
+        return limit_lines([_left(held, 60.0) for held in self._taken], messages=messages)
 
 
 class LimitClerk:
@@ -193,13 +199,13 @@ class LimitClerk:
         ticket = self.admit_now(limits, tokens, messages=messages)
         if ticket is not None:
             return ticket
-        needs = self._needs(limits, tokens)
+        holding = self._holding(limits)
         for _ in range(MAX_TRIES):
-            done = await self._ask(needs)
+            done = await self._ask(holding, tokens)
             if isinstance(done, int):
-                return Ticket(self, needs, done, tokens)
+                return Ticket(self, holding, done, tokens)
             if done is not None:
-                raise self._refused(done, needs, messages=messages)
+                raise self._refused(done, holding, messages=messages)
         raise StoreUnavailable("the limits could not be looked up in time")
 
     def admit_now(self, limits: tuple[Limits, ...], tokens: int, *, messages: bool) -> Ticket | None:
@@ -208,26 +214,28 @@ class LimitClerk:
         Raises:
             RateLimited: it was refused as much a moment ago.
         """
-        needs = self._needs(limits, tokens)
+        holding = self._holding(limits)
         now = time.monotonic()
         second = int(now)
         covered = True
-        for held, need in needs:
+        for held in holding:
+            need = _need(held, tokens)
             if held.idle < need or (held.second != second and held.kind != "streams"):
                 covered = False
                 denied = held.denied if held.denied_until > now else None
                 if denied is not None and need >= denied.need:
-                    raise self._refused(denied, needs, messages=messages)
+                    raise self._refused(denied, holding, messages=messages)
         if not covered:
             return None
-        for held, need in needs:
-            held.idle -= need
-        return Ticket(self, needs, second, tokens)
+        for held in holding:
+            held.idle -= _need(held, tokens)
+        return Ticket(self, holding, second, tokens)
 
-    def _needs(self, limits: tuple[Limits, ...], tokens: int) -> list[tuple[_Held, int]]:
-        return [
-            (held, tokens if held.kind == "tokens" else 1) for one in limits for held in self._held_of(one)
-        ]
+    def _holding(self, limits: tuple[Limits, ...]) -> tuple[_Held, ...]:
+        """Return what this worker holds of some limits; of one alone, what all its requests share."""
+        if len(limits) == 1:
+            return self._held_of(limits[0])
+        return tuple(held for one in limits for held in self._held_of(one))
 
     def _held_of(self, limits: Limits) -> tuple[_Held, ...]:
         known = self._held.get(limits.name)
@@ -253,7 +261,7 @@ class LimitClerk:
         self._held[limits.name] = (limits, tuple(holding))
         return self._held[limits.name][1]
 
-    def _refused(self, refusal: _Refusal, needs: list[tuple[_Held, int]], *, messages: bool) -> RateLimited:
+    def _refused(self, refusal: _Refusal, holding: tuple[_Held, ...], *, messages: bool) -> RateLimited:
         held = refusal.held
         passed_s = time.monotonic() - refusal.at
         wait_s = max(1.0, refusal.wait_s - passed_s)
@@ -265,24 +273,32 @@ class LimitClerk:
             told = f"Rate limit reached: {held.limit} {held.kind} a minute for {whose}."
         error = RateLimited(told, wait_s)
         error.limit = held.name
-        lefts = [_left(one, reset_s if one is held else 60.0) for one, _ in needs]
+        lefts = [_left(one, reset_s if one is held else 60.0) for one in holding]
         error.header_lines = limit_lines(lefts, messages=messages)
         return error
 
     # ---- questions --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, needs: list[tuple[_Held, int]]) -> _Refusal | int | None:
+    async def _ask(self, holding: tuple[_Held, ...], tokens: int) -> _Refusal | int | None:
         """Ask for all of it; return why not, or the second in which it was taken, or None where that was over."""
         if self._link.lost.is_set():
             raise StoreUnavailable("the supervisor is gone")
         self.asked += 1
         number = self._link.next_question()
-        question = self._questions[number] = _Question(needs, self._loop.create_future())
+        question = self._questions[number] = _Question(holding, tokens, self._loop.create_future())
         wants = []
-        for held, need in needs:
+        for held in holding:
             back = 0 if held.kind == "streams" else held.idle
             wants.append(
-                Want(held.name, held.kind, held.limit, need, back, held.second, bare=held.asking > 0)
+                Want(
+                    held.name,
+                    held.kind,
+                    held.limit,
+                    _need(held, tokens),
+                    back,
+                    held.second,
+                    bare=held.asking > 0,
+                )
             )
             held.idle -= back
             held.asking += 1
@@ -298,10 +314,10 @@ class LimitClerk:
             if question.answer.done() and not question.answer.cancelled():
                 done = question.answer.result()
                 if isinstance(done, int):
-                    Ticket(self, needs, done, 0).undo()
+                    Ticket(self, holding, done, tokens).undo()
             raise
         finally:
-            for held, _ in needs:
+            for held in holding:
                 held.asking -= 1
 
     def _sliced(self, message: Sliced) -> None:
@@ -314,11 +330,11 @@ class LimitClerk:
         if grant.refused >= 0:
             self._note_refusal(question, grant, now)
             return
-        in_time = grant.second == int(now) or all(held.kind == "streams" for held, _ in question.needs)
+        in_time = grant.second == int(now) or all(held.kind == "streams" for held in question.holding)
         taken = waiting and in_time
-        for (held, need), got in zip(question.needs, grant.slices, strict=True):
+        for held, got in zip(question.holding, grant.slices, strict=True):
             held.left, held.keep, held.denied_until = got.left, got.keep, 0.0
-            amount = got.amount - need if taken else got.amount
+            amount = got.amount - _need(held, question.tokens) if taken else got.amount
             if held.kind != "streams" and held.second != grant.second:
                 self._return(held)
                 held.second = grant.second
@@ -331,9 +347,10 @@ class LimitClerk:
             question.answer.set_result(grant.second if taken else None)
 
     def _note_refusal(self, question: _Question, grant: Grant, now: float) -> None:
-        for (held, _), left in zip(question.needs, grant.slices, strict=True):
+        for held, left in zip(question.holding, grant.slices, strict=True):
             held.left = left.left
-        held, need = question.needs[grant.refused]
+        held = question.holding[grant.refused]
+        need = _need(held, question.tokens)
         held.denied_until = now + min(REMEMBER_S, grant.wait_s)
         held.denied = refusal = _Refusal(held, need, now, grant.wait_s, grant.reset_s)
         if not question.answer.done():

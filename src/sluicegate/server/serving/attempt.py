@@ -91,10 +91,9 @@ class AttemptingRequest(RunningRequest):
 
     def _prepare(self, deployment: Deployment) -> Prepared:
         """Say the request as its provider wants it. Raises ClientError."""
-        provider = self._plan.settings.catalogue.providers[deployment.provider]
         self._deployment = deployment
+        provider, format = self._asked_of()
         interpreter, row = self._interpreter, self._row
-        format = interpreter.target_format(provider)
         target = self._plan.targets.get(provider.name, format, deployment.model)
         self._switches = self._plan.switches(self._key, self._model, provider)
         clocks = self._clocks(deployment)
@@ -106,6 +105,11 @@ class AttemptingRequest(RunningRequest):
         if interpreter.client_name in KEEPING or getattr(self._request, "asks_sound", False):
             self._prepare_keeping(asked, format, provider)
         return provider, format, target, clocks, self._body_for(format, provider, deployment)
+
+    def _asked_of(self) -> tuple[Provider, Shape]:
+        """Return the provider of the deployment at hand, and how it is asked."""
+        provider = self._plan.settings.catalogue.providers[self._deployment.provider]
+        return provider, self._interpreter.target_format(provider)
 
     def _body_for(self, format: Shape, provider: Provider, deployment: Deployment) -> bytes:
         body = self._interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
@@ -256,14 +260,15 @@ class AttemptingRequest(RunningRequest):
         """Whether the plain answer may have space before it."""
         return self._interpreter.answer_line == JSON
 
-    async def _make_other_calls(
-        self, relay: Relay, target: Target, format: Shape, provider: Provider, clocks: StreamClocks
-    ) -> tuple[Ending, Relay]:
+    async def _make_other_calls(self, relay: Relay) -> tuple[Ending, Relay]:
         """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
 
         Raises:
             UpstreamError: no connection for one of them.
         """
+        provider, format = self._asked_of()
+        target = self._plan.targets.get(provider.name, format, self._deployment.model)
+        clocks = self._clocks(self._deployment)
         for body in self._interpreter.calls:
             if isinstance(relay, PlainRelay):
                 self._interpreter.keep(relay.body)
@@ -280,10 +285,9 @@ class AttemptingRequest(RunningRequest):
                 return ending, relay
         return "complete", relay
 
-    def _read_answer(
-        self, relay: Relay, format: Shape, provider: Provider
-    ) -> tuple[Ending, SluicegateError | None]:
+    def _read_answer(self, relay: Relay) -> tuple[Ending, SluicegateError | None]:
         assert isinstance(relay, PlainRelay)
+        provider, format = self._asked_of()
         try:
             answer = self._interpreter.plain(format, self._deployment, relay.body)
         except DecodeError as error:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from sluicegate.errors import ClientError, InternalError, SluicegateError, StoreUnavailable, UpstreamError
 from sluicegate.routing.catalog import Deployment
@@ -125,7 +127,42 @@ class TriedRequest(LimitedRequest):
         return target, progress._replace(target=target, tried=target + 1)
 
     async def _attempt(self, deployment: Deployment) -> Outcome:
-        row = self._row
+        started = await self._start(deployment)
+        if isinstance(started, tuple):
+            return started
+        relay = self._relay
+        assert relay is not None, "it has been started"
+        try:
+            if self._hedges():
+                ending, error = await self._run_hedged(started, relay)
+            else:
+                ending = await started
+                if ending == "complete" and self._interpreter.calls:
+                    ending, relay = await self._make_other_calls(relay)
+                error = relay.error
+        except UpstreamError as failure:
+            return "failed", failure
+        finally:
+            self._relay = None
+            if self._interpreter.upload is not None:
+                self._interpreter.upload.stop()
+        if ending == "complete" and not self._request.stream:
+            return self._read_answer(relay)
+        codec, row = self._codec, self._row
+        if codec is not None:
+            self._meter.report(codec.usage)
+            row.finish_reason, row.repaired, row.upstream_id = (
+                codec.finish_reason,
+                codec.repaired,
+                codec.upstream_id,
+            )
+        return ending, error
+
+    async def _start(self, deployment: Deployment) -> Outcome | Coroutine[Any, Any, Ending]:
+        """Make all ready at a deployment; return what sends the request and waits, or how the attempt ended before.
+
+        What only this needs is let go with it: the attempt itself lives as long as a stream.
+        """
         try:
             if deployment.limits is not None or self._served:
                 await self._admit_at(deployment)
@@ -145,36 +182,19 @@ class TriedRequest(LimitedRequest):
         if not self._called:
             self._called = self._asked_at
             self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
-        percentile = self._model.hedge_percentile
-        try:
-            upload = self._interpreter.upload
-            if upload is None:
-                running = relay.run(connection, self._head(format, provider, target, body), body)
-            else:
-                running = relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
-            del body  # this frame lives as long as the stream
-            text = isinstance(self._interpreter, Interpreter)
-            alone = not text or not self._request.stream or bool(self._interpreter.calls)
-            if percentile is None or alone:
-                ending = await running
-                if ending == "complete" and self._interpreter.calls:
-                    ending, relay = await self._make_other_calls(relay, target, format, provider, clocks)
-                error = relay.error
-            else:
-                ending, error = await self._run_hedged(running, relay, percentile)
-        except UpstreamError as failure:
-            return "failed", failure
-        finally:
-            self._relay = None
-            if self._interpreter.upload is not None:
-                self._interpreter.upload.stop()
-        if ending == "complete" and not self._request.stream:
-            return self._read_answer(relay, format, provider)
-        if self._codec is not None:
-            self._meter.report(self._codec.usage)
-            row.finish_reason, row.repaired = self._codec.finish_reason, self._codec.repaired
-            row.upstream_id = self._codec.upstream_id
-        return ending, error
+        upload = self._interpreter.upload
+        if upload is None:
+            return relay.run(connection, self._head(format, provider, target, body), body)
+        return relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
+
+    def _hedges(self) -> bool:
+        """Whether a second attempt may begin beside this one: streams of text alone, in one call."""
+        return (
+            self._model.hedge_percentile is not None
+            and self._request.stream
+            and isinstance(self._interpreter, Interpreter)
+            and not self._interpreter.calls
+        )
 
     async def _client_leaves_within(self, wait_s: float) -> bool:
         """Wait before the next attempt; return True at once when the client leaves meanwhile."""

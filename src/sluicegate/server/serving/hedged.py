@@ -49,10 +49,10 @@ class HedgedRequest(AttemptingRequest):
 
     __slots__ = ()
 
-    async def _run_hedged(
-        self, running: Coroutine[Any, Any, Ending], relay: Relay, percentile: float
-    ) -> Outcome:
+    async def _run_hedged(self, running: Coroutine[Any, Any, Ending], relay: Relay) -> Outcome:
         """Run an attempt that gets a second one beside it should its first token be late."""
+        percentile = self._model.hedge_percentile
+        assert percentile is not None, "looked at before"
         late_s = self._bench.deployments.late_after_s(self._standing, percentile)
         if late_s is None or self._hedged is not None or self._tried >= len(self._targets):
             return await running, relay.error

@@ -7,6 +7,7 @@ The stages stand on each other, each in a module: `ending`, `running`, `attempt`
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -155,7 +156,7 @@ class RequestState:
         self._switches: Switches | None = None
         self._served: tuple[Served, ...] = ()
         """What may serve it, where it overrides something; else its model alone."""
-        self._order: list[tuple[Served, Deployment]] = []
+        self._order: Sequence[tuple[Served, Deployment]] = ()
         self._targets: tuple[Deployment, ...] = ()
         self._tried = 1
         self._wishes: Wishes | None = None
