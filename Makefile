@@ -54,8 +54,9 @@ bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/res
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
 	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
 
-soak: $(INSTALLED)  ## a thousand kills and 50 of each other fault under load, then the audit; ARGS="--kills 100 --seed 7"
+soak: $(INSTALLED)  ## a thousand kills and 50 of each other fault under load, the audit; then the long tests; ARGS="--kills 100 --seed 7"
 	$(BIN)/python -m tests.crash.soak --kills 1000 $(ARGS)
+	SLUICEGATE_SOAK=1 $(BIN)/python -m pytest -m soak
 
 docs: $(INSTALLED)  ## docs/configuration.md, from the settings' own help
 	$(BIN)/python -m sluicegate.config.reference docs/configuration.md

@@ -27,8 +27,10 @@ from sluicegate.wire.sealed_id import Kept
 from sluicegate.wire.unary.jobs import told
 
 _KINDS: dict[Endpoint, ObjectKind] = {"videos": "video", "files": "file", "batches": "batch"}
+MAX_FILES_ASKED = 10_000
+"""What a client may ask for at once, as at OpenAI; a page holds fewer."""
 _PAGES: dict[ObjectKind, tuple[int, int]] = {"video": (20, 100), "batch": (20, 100), "file": (1000, 1000)}
-"""Items of a page where the client does not say, and the most that it may say."""
+"""Items of a page where the client does not say, and the most that a page holds."""
 _VARIANTS = frozenset({"video", "thumbnail", "spritesheet"})
 
 
@@ -105,10 +107,9 @@ class Shelf:
         query = dict(parse_qsl(self._exchange.query))
         usual, most = _PAGES[kind]
         limit = query.get("limit", str(usual))
-        if not (limit.isascii() and limit.isdecimal()) or not 1 <= int(limit) <= (
-            10_000 if kind == "file" else most
-        ):
-            raise BadRequest(f"Invalid 'limit': must be between 1 and {most}.", param="limit")
+        allowed = MAX_FILES_ASKED if kind == "file" else most
+        if not (limit.isascii() and limit.isdecimal()) or not 1 <= int(limit) <= allowed:
+            raise BadRequest(f"Invalid 'limit': must be between 1 and {allowed}.", param="limit")
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
             raise BadRequest("Invalid 'order': use asc or desc.", param="order")

@@ -14,7 +14,7 @@ from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
 from sluicegate.wire.kept_ids import may_name_ids
-from sluicegate.wire.request_edges import estimate_input, other_models, read_members, tier_named
+from sluicegate.wire.request_edges import ReadBody, estimate_input, other_models, tier_named
 
 _ROLES = frozenset({"user", "assistant", "system"})
 
@@ -27,13 +27,10 @@ class _Message(msgspec.Struct, gc=False):
 _decode_messages = msgspec.json.Decoder(list[_Message]).decode
 
 
-class AnthropicRequest:
+class AnthropicRequest(ReadBody):
     """One request as the client sent it. Offsets are into `body`. See `PassedRequest`."""
 
     __slots__ = (
-        "_all_members",
-        "_members",
-        "body",
         "choices",
         "container",
         "continuous_usage",
@@ -55,9 +52,7 @@ class AnthropicRequest:
         Raises:
             BadRequest: what is wrong, and `param` says where.
         """
-        self.body = body
-        self._all_members = read_members(body)
-        self._members = {member.key: member for member in self._all_members}
+        super().__init__(body)
         model = self._value("model", str, "a string")
         if not model:
             raise BadRequest(
@@ -84,17 +79,6 @@ class AnthropicRequest:
     def names_kept_state(self) -> bool:
         """Whether it may name what a provider keeps."""
         return self.container or may_name_ids(self.body, "messages")
-
-    def release(self) -> None:
-        """Let the body go: there will be no other attempt."""
-        self.body = b""
-        self._all_members = []
-        self._members = {}
-
-    def value(self, key: str) -> bytes | None:
-        """Return a top-level value's bytes; None where it is absent."""
-        member = self._members.get(key)
-        return None if member is None else self.body[member.start : member.end]
 
     @property
     def service_tier(self) -> str | None:

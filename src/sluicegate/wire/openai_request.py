@@ -11,19 +11,16 @@ import msgspec
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import may_name_ids
-from sluicegate.wire.request_edges import other_models, read_members, tier_named
+from sluicegate.wire.request_edges import ReadBody, other_models, tier_named
 
 MAX_CHOICES = 128
 _OTHER_MODELS = ("models", "fallbacks")
 
 
-class OpenAIRequest:
+class OpenAIRequest(ReadBody):
     """One request as the client sent it. Offsets are into `body`."""
 
     __slots__ = (
-        "_all_members",
-        "_members",
-        "body",
         "choices",
         "continuous_usage",
         "include_usage",
@@ -41,27 +38,6 @@ class OpenAIRequest:
     input_estimate: int
     max_output_key: str
     max_output_tokens: int | None
-
-    def __init__(self, body: bytes) -> None:
-        """Read a body's top level.
-
-        Raises:
-            BadRequest: what is wrong, and `param` says where.
-        """
-        self.body = body
-        self._all_members = read_members(body)
-        self._members = {member.key: member for member in self._all_members}
-
-    def release(self) -> None:
-        """Let the body go: there will be no other attempt."""
-        self.body = b""
-        self._all_members = []
-        self._members = {}
-
-    def value(self, key: str) -> bytes | None:
-        """Return a top-level value's bytes; None where it is absent."""
-        member = self._members.get(key)
-        return None if member is None else self.body[member.start : member.end]
 
     @property
     def service_tier(self) -> str | None:

@@ -68,6 +68,29 @@ def read_members(body: bytes) -> list[Member]:
     return members
 
 
+class ReadBody:
+    """A body whose top level was read strictly; its values by key, as they stand. Offsets are into `body`."""
+
+    __slots__ = ("_all_members", "_members", "body")
+
+    def __init__(self, body: bytes) -> None:
+        """Read a body's top level. Raises BadRequest."""
+        self.body = body
+        self._all_members = read_members(body)
+        self._members = {member.key: member for member in self._all_members}
+
+    def release(self) -> None:
+        """Let the body go: there will be no other attempt."""
+        self.body = b""
+        self._all_members = []
+        self._members = {}
+
+    def value(self, key: str) -> bytes | None:
+        """Return a top-level value's bytes; None where it is absent."""
+        member = self._members.get(key)
+        return None if member is None else self.body[member.start : member.end]
+
+
 def estimate_input(body: bytes, messages: int) -> int:
     """Estimate the tokens of a request from above, without a tokenizer: bytes / 3, media by their size or kind."""
     size = len(body)

@@ -10,7 +10,7 @@ from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.messages import Endpoint, StreamError, Usage
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.openai_usage import with_members
-from sluicegate.wire.request_edges import estimate_input, needed_text, read_members
+from sluicegate.wire.request_edges import ReadBody, estimate_input, needed_text
 from sluicegate.wire.translation import AdmittedRequest, Asked, Notes, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
@@ -46,12 +46,11 @@ class UnaryRequest(AdmittedRequest, Protocol):
         ...
 
 
-class JsonRequest:
-    """What requests with a JSON body have in common; passes to a provider of the same shape as it came."""
+class EndpointRequest:
+    """What requests to such endpoints say of what only texts have: nothing."""
 
     SPOKEN_BY: ClassVar[frozenset[str]] = frozenset({"chat", "completions", "responses"})
-    """Formats whose providers have the endpoint in the same shape."""
-    ENDPOINT: ClassVar[Endpoint]
+    """Formats whose providers have the endpoint in OpenAI's shape."""
 
     stream = False
     choices = 1
@@ -67,6 +66,20 @@ class JsonRequest:
     passes_bytes = False
     answer_type = b"application/json"
 
+    def value(self, key: str) -> bytes | None:
+        """Return nothing: no field is about routing."""
+        return None
+
+    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+        """Refuse: this endpoint does not stream."""
+        raise AssertionError("this endpoint does not stream")
+
+
+class JsonRequest(ReadBody, EndpointRequest):
+    """What requests with a JSON body have in common; passes to a provider of the same shape as it came."""
+
+    ENDPOINT: ClassVar[Endpoint]
+
     def __init__(self, body: bytes, default_model: str | None = None) -> None:
         """Read a body's top level.
 
@@ -75,23 +88,10 @@ class JsonRequest:
         Raises:
             BadRequest: what is wrong, and `param` says where.
         """
-        self.body = body
-        self._all_members = read_members(body)
-        self._members = {member.key: member for member in self._all_members}
+        super().__init__(body)
         model = self.decoded("model")
         self.model = default_model if model is None and default_model else needed_text("model", model)
         self.input_estimate = estimate_input(body, 0)
-
-    def release(self) -> None:
-        """Let the body go: there will be no other attempt."""
-        self.body = b""
-        self._all_members = []
-        self._members = {}
-
-    def value(self, key: str) -> bytes | None:
-        """Return a top-level value's bytes; None where it is absent."""
-        member = self._members.get(key)
-        return None if member is None else self.body[member.start : member.end]
 
     def decoded(self, key: str) -> Any:
         """Return a top-level value; None where it is absent. Raises BadRequest."""
@@ -102,10 +102,6 @@ class JsonRequest:
             return json_edit.loads(raw)
         except DecodeError:
             raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
-
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
-        """Refuse: this endpoint does not stream."""
-        raise AssertionError("this endpoint does not stream")
 
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""

@@ -9,8 +9,8 @@ from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.upstream_errors import read_stream_error
 
 
-class ByteStream:
-    """One answer's codec. See `StreamCodec`."""
+class EndpointStream:
+    """What streams of endpoints that give no text have in common: a finish that only usage comes with, no id."""
 
     __slots__ = ("content", "ended", "error", "out", "usage")
 
@@ -21,7 +21,7 @@ class ByteStream:
     held = False
     repaired = False
 
-    def __init__(self, usage: Usage | None) -> None:
+    def __init__(self, usage: Usage | None = None) -> None:
         """Args: usage: what the answer is known to be charged for."""
         self.out: list[bytes] = []
         self.content = False
@@ -29,29 +29,35 @@ class ByteStream:
         self.error: StreamError | None = None
         self.usage = usage
 
+    def flush(self) -> None:
+        """Do nothing: what may leave is out."""
+
+    def feed_whole(self, body: bytes) -> None:
+        """Take JSON in the place of the stream, which can only be an error. Raises DecodeError where it is none."""
+        error = json_edit.decode_top(body, "http").get("error")
+        if error is None:
+            raise DecodeError("http", None, "an object in the place of a stream")
+        self.error = read_stream_error(bytes(error))
+
+    def release(self) -> None:
+        """Do nothing: the finish waits for usage."""
+
+
+class ByteStream(EndpointStream):
+    """One answer's codec. See `StreamCodec`."""
+
+    __slots__ = ()
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body."""
         self.out.append(data)
         self.content = True
-
-    def flush(self) -> None:
-        """Do nothing: nothing is kept back."""
 
     def finish(self) -> None:
         """Take the end of the body. Raises DecodeError where it was empty."""
         if not self.content:
             raise DecodeError("http", None, "the answer is empty")
         self.ended = True
-
-    def feed_whole(self, body: bytes) -> None:
-        """Take JSON in the place of the bytes, which can only be an error. Raises DecodeError where it is none."""
-        error = json_edit.decode_top(body, "http").get("error")
-        if error is None:
-            raise DecodeError("http", None, "an object in the place of the bytes")
-        self.error = read_stream_error(bytes(error))
-
-    def release(self) -> None:
-        """Do nothing: there is no finish."""
 
     def farewell(self, bill: Bill | None) -> bytes:
         """Return nothing: the end of the body is the end."""

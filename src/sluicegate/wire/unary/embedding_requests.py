@@ -8,12 +8,12 @@ are sent in pieces, and joined in order. Source: OpenAI's and Google's API refer
 from typing import Any
 
 from sluicegate.errors import BadRequest
-from sluicegate.messages import Endpoint, Usage
-from sluicegate.wire import StreamCodec, json_edit
+from sluicegate.messages import Endpoint
+from sluicegate.wire import json_edit
 from sluicegate.wire.gemini_fields import Fields
 from sluicegate.wire.request_edges import estimate_input, number
-from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions, bad_field
-from sluicegate.wire.unary import JsonRequest, gemini_embeddings, openai_embeddings
+from sluicegate.wire.translation import Asked, Notes, PassedAnswer, bad_field
+from sluicegate.wire.unary import EndpointRequest, JsonRequest, gemini_embeddings, openai_embeddings
 from sluicegate.wire.unary.gemini_embeddings import GeminiEmbeddings
 from sluicegate.wire.unary.openai_embeddings import OpenAIEmbeddings, PassingEmbeddings
 from sluicegate.wire.unary.vectors import Encoding, Input, Inputs, check_number
@@ -92,22 +92,8 @@ def _is_token(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-class GeminiEmbeddingsRequest:
+class GeminiEmbeddingsRequest(EndpointRequest):
     """A request in Gemini's shape, of one text or a batch."""
-
-    stream = False
-    choices = 1
-    include_usage = True
-    continuous_usage = False
-    max_output_tokens: int | None = 0
-    max_output_key = ""
-    names_other_models: str | None = None
-    names_kept_state = False
-    service_tier: str | None = None
-    messages_hash = b""
-    units: Usage | None = None
-    passes_bytes = False
-    answer_type = b"application/json"
 
     def __init__(self, body: bytes, path_model: str, *, batch: bool) -> None:
         """Read a body.
@@ -130,14 +116,6 @@ class GeminiEmbeddingsRequest:
             if request.object("content") is None:
                 raise bad_field(request.at("content"), "missing required field")
 
-    def value(self, key: str) -> bytes | None:
-        """Return nothing: no field of this shape is about routing."""
-        return None
-
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
-        """Refuse: this endpoint does not stream."""
-        raise AssertionError("this endpoint does not stream")
-
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""
         self.body = b""
@@ -147,7 +125,7 @@ class GeminiEmbeddingsRequest:
         """Return Gemini's shape where the provider has it, else OpenAI's."""
         if "gemini" in speaks:
             return gemini_embeddings.NAME
-        return openai_embeddings.NAME if JsonRequest.SPOKEN_BY.intersection(speaks) else None
+        return openai_embeddings.NAME if self.SPOKEN_BY.intersection(speaks) else None
 
     def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
         """Return the bodies of as many calls as the inputs take. Raises UnsupportedFeature."""

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from sluicegate.errors import DecodeError, SluicegateError
-from sluicegate.messages import StreamError, Usage
+from sluicegate.messages import Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.openai_errors import error_body
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.sse import Event, EventReader, frame, frame_named
 from sluicegate.wire.translation import PassOptions
+from sluicegate.wire.unary.byte_stream import EndpointStream
 from sluicegate.wire.upstream_errors import read_stream_error
 
 
-class EventStream:
+class EventStream(EndpointStream):
     """One answer's codec. See `StreamCodec`."""
 
     __slots__ = (
@@ -27,19 +28,7 @@ class EventStream:
         "_last",
         "_reader",
         "_usage_of",
-        "content",
-        "ended",
-        "error",
-        "out",
-        "usage",
     )
-
-    finishing = False
-    joins_usage = True
-    finish_reason: str | None = "stop"
-    upstream_id: str | None = None
-    held = False
-    repaired = False
 
     def __init__(
         self,
@@ -53,11 +42,7 @@ class EventStream:
             usage_of: reads the event that completes it.
             last: how the type of that event ends.
         """
-        self.out: list[bytes] = []
-        self.content = False
-        self.ended = False
-        self.error: StreamError | None = None
-        self.usage: Usage | None = None
+        super().__init__()
         self._reader = EventReader(options.max_event_bytes)
         self._count_text = options.count_text
         self._usage_of = usage_of
@@ -108,9 +93,6 @@ class EventStream:
         self.out.append(_framed(event))
         self.content = True
 
-    def flush(self) -> None:
-        """Do nothing: what may leave is out."""
-
     def finish(self) -> None:
         """Take the end of the body. Raises DecodeError where the last event did not come."""
         for event in self._reader.finish():
@@ -118,16 +100,6 @@ class EventStream:
         if self.error is None and self._held_event is None:
             raise DecodeError("sse", None, "the last event is missing")
         self.ended = self.error is None
-
-    def feed_whole(self, body: bytes) -> None:
-        """Take one JSON object in the place of events: an error, or nothing we know. Raises DecodeError."""
-        error = json_edit.decode_top(body, "http").get("error")
-        if error is None:
-            raise DecodeError("http", None, "an object in the place of events")
-        self.error = read_stream_error(bytes(error))
-
-    def release(self) -> None:
-        """Do nothing: finish and usage share an event."""
 
     def farewell(self, bill: Bill | None) -> bytes:
         """Return the last event, with usage and cost."""

@@ -14,7 +14,7 @@ from sluicegate.messages import Endpoint, StreamError, Usage
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.openai_usage import count
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
-from sluicegate.wire.unary import JsonAnswer, JsonRequest
+from sluicegate.wire.unary import EndpointRequest, JsonAnswer
 from sluicegate.wire.unary.event_stream import EventStream
 from sluicegate.wire.unary.images import MAX_IMAGES, QUALITIES, SIZE, read_usage, usage_of_event
 from sluicegate.wire.unary.multipart import MODEL, Form
@@ -31,7 +31,7 @@ _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class FormRequest(ABC):
+class FormRequest(EndpointRequest, ABC):
     """What requests with a form have in common."""
 
     ENDPOINT: ClassVar[Endpoint]
@@ -41,18 +41,7 @@ class FormRequest(ABC):
     """Fields of which one has to be there, with a file; empty: none has to."""
     DEFAULT_MODEL: ClassVar[str | None] = None
 
-    stream = False
-    choices = 1
-    include_usage = True
-    continuous_usage = False
     max_output_tokens: int | None = None
-    max_output_key = ""
-    names_other_models: str | None = None
-    names_kept_state = False
-    service_tier: str | None = None
-    messages_hash = b""
-    passes_bytes = False
-    answer_type = b"application/json"
     body = b""
 
     def __init__(self, form: Form, size: int) -> None:
@@ -99,10 +88,6 @@ class FormRequest(ABC):
             raise BadRequest(f"Invalid '{name}': expected true or false.", param=name)
         return flag
 
-    def value(self, key: str) -> bytes | None:
-        """Return nothing: no field of a form is about routing."""
-        return None
-
     def release(self) -> None:
         """Do nothing: the form is the upload's."""
         return
@@ -113,7 +98,7 @@ class FormRequest(ABC):
 
     def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
-        return self.ENDPOINT if JsonRequest.SPOKEN_BY.intersection(speaks) else None
+        return self.ENDPOINT if self.SPOKEN_BY.intersection(speaks) else None
 
     def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
         """Return nothing to send: the form passes by itself."""
