@@ -23,7 +23,8 @@ from tests.gate import RunningGate, free_ports, run_gate
 from tests.inprocess import InProcessGate, in_process_gate
 from tests.scheduling import Scheduling, by_length
 
-settings.register_profile("test", deadline=None)  # a busy machine is no fault of the code
+# A busy machine is no fault of the code; the same commit gives the same result: `make fuzz` is what looks for more.
+settings.register_profile("test", deadline=None, derandomize=True)
 settings.load_profile("test")
 
 KEY = "sg-test-key-0123456789abcdef"

@@ -59,6 +59,8 @@ class SerialCalls:
         call = self._call
         if isinstance(event, ToolCallDelta | ToolCallEnd):
             return (call is None or event.index != call.index) and self._begins_later(event.index)
+        if self._waiting:
+            return True  # nothing overtakes what came before it
         return call is not None and not call.is_whole()
 
     def _begins_later(self, index: int) -> bool:
