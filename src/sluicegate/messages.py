@@ -402,6 +402,17 @@ class Untold(msgspec.Struct, gc=False):
     """In the provider's words."""
 
 
+class Pause(msgspec.Struct, frozen=True, gc=False):
+    """The provider broke an answer off, and goes on with it when it is asked to."""
+
+    token: str = ""
+    """What it wants to be given with the same request; empty: what it has said, as it said it."""
+    chars: int = 0
+    """Of text that the call brought."""
+    ids: tuple[str, ...] = ()
+    """Of the tool calls that it brought."""
+
+
 class Finish(msgspec.Struct, gc=False):
     """One choice has ended."""
 
@@ -411,6 +422,8 @@ class Finish(msgspec.Struct, gc=False):
     """The stop string that matched, where the provider names it."""
     raw_reason: str | None = None
     """The provider's own word, for the row."""
+    pause: Pause | None = None
+    """It may be gone on with."""
 
 
 class UsageReport(msgspec.Struct, gc=False):

@@ -15,6 +15,7 @@ from sluicegate.messages import (
     Finish,
     Opaque,
     OpaqueState,
+    Pause,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -564,7 +565,9 @@ def test_b021_b032_finish_reasons(reason: Any, told: str) -> None:
     ],
 )  # fmt: skip
 def test_b021_stop_reasons_are_read(word: str, ours: Any) -> None:
-    assert Finish(ours, raw_reason=word) in decoded([start() + text(0, "x") + last(word) + STOP])
+    told = decoded([start() + text(0, "x") + last(word) + STOP])
+    pause = Pause(chars=1) if word == "pause_turn" else None
+    assert Finish(ours, raw_reason=word, pause=pause) in told
 
 
 def test_b129_the_matched_stop_string_is_told_where_it_is_known() -> None:

@@ -57,6 +57,7 @@ class Meter:
         "_factor",
         "_key_id",
         "_model",
+        "_more_bytes",
         "_on_counted",
         "_on_late",
         "_output_ratios",
@@ -109,12 +110,21 @@ class Meter:
         self.headed = False
         self.reported = None
         self._upstream_model = upstream_model
+        self._more_bytes = 0
         self._factor = 0.0
         self._counter = TokenCounter()
         if self._on_counted is not None:
             self._counter.on_counted = self._tell_counted
         self._counter.on_late = self._on_late
         self.add = self._counter.add
+
+    def ask_again(self, body_bytes: int) -> None:
+        """Begin a further call of the same answer: its input is read again.
+
+        Args:
+            body_bytes: that were added to the request.
+        """
+        self._more_bytes += self._body_bytes + body_bytes
 
     def report(self, usage: Usage | None) -> None:
         """Take the provider's totals: they account for all text taken until now. The same object says nothing new."""
@@ -173,13 +183,14 @@ class Meter:
 
     def estimated_input(self) -> tuple[int, int | None]:
         """Return what input and cached tokens are taken for as long as nobody reported them."""
-        return self._ratios.estimate(self._key_id, self._model, self._body_bytes)
+        return self._ratios.estimate(self._key_id, self._model, self._body_bytes + self._more_bytes)
 
     def final(self) -> tuple[Usage, UsageSource]:
         """Return the usage of a whole answer; counts that were not reported are our own."""
         usage = self.reported
         if usage is not None and usage.input_tokens is not None and usage.output_tokens is not None:
-            self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
+            if not self._more_bytes:
+                self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
             return usage, "reported"
         if not self.headed:
             return Usage(), "none"

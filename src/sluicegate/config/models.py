@@ -140,6 +140,7 @@ class Models:
             strategy=row.strategy,
             hedge_percentile=row.hedge_percentile,
             max_calls=row.max_calls,
+            max_continuations=row.max_continuations,
             max_output_tokens=row.max_output_tokens,
             prompt_template=row.prompt_template,
             hidden_output=any(hides_reasoning(r.model) for r in row.routes) if hidden is None else hidden,

@@ -287,6 +287,9 @@ class ModelRow(Limited):
     max_calls: Annotated[Whole, Field(ge=1, le=16)] = 1
     """Answers of one request (`n`, `candidateCount`) that are asked for one by one where the provider's format gives
     one answer a request; more are refused."""
+    max_continuations: Annotated[Whole, Field(ge=0, le=64)] = 8
+    """How often an answer is gone on with that its provider broke off (`pause_turn` of Messages, `CONTINUATION` of
+    Gemini), for clients of other formats; 0: never. Each is one call more of the same request."""
     price: PriceRow | None = None
     """What a customer pays, USD per million tokens, or free. Left out: the catalogue's row of the first
     route, with `billing.markup_percent`."""

@@ -218,6 +218,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A first token later than this share of them gets a second attempt beside it; None: never."""
     max_calls: int = 1
     """For one request that wants so many answers of a format that gives one."""
+    max_continuations: int = 8
+    """For one answer that its provider breaks off."""
     max_output_tokens: int = 8192
     prompt_template: Literal["plain", "none"] = "plain"
     hidden_output: bool = False

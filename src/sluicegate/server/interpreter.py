@@ -29,11 +29,13 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
+from sluicegate.server.going_on import GoingOn
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.continued import ContinuedStream
 from sluicegate.wire.joined import JoinedStream, joined_events
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_tools import namespaces
@@ -63,7 +65,7 @@ _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
-AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None]
+AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None, GoingOn | None]
 
 
 class Interpreter:
@@ -85,6 +87,7 @@ class Interpreter:
         "calls",
         "client",
         "dropped",
+        "goes_on",
         "request",
         "turn",
         "untold",
@@ -137,6 +140,8 @@ class Interpreter:
         """What the calls brought that were made, of an answer that is not streamed."""
         self._joined: JoinedStream | None = None
         """Of an answer that is."""
+        self.goes_on: GoingOn | None = None
+        """The attempt's calls, where its provider may break the answer off."""
         self.wanted: Sequence[Wanted] = ()
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
         self.untold: Sequence[str] = ()
@@ -202,11 +207,11 @@ class Interpreter:
 
     def attempt(self) -> AttemptState:
         """Return what is known of the attempt at hand, for `resume`."""
-        return self.asked, self.dropped, self._cut_at, self.untold, self.turn
+        return self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.goes_on
 
     def resume(self, attempt: AttemptState) -> None:
         """Go on with another attempt of two that run at once."""
-        self.asked, self.dropped, self._cut_at, self.untold, self.turn = attempt
+        self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.goes_on = attempt
 
     def target_format(self, provider: Provider) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
@@ -224,7 +229,7 @@ class Interpreter:
             BadRequest: wrong in its own format in a way that only translation sees.
             UnsupportedFeature: the provider's format cannot say it.
         """
-        if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls:
+        if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls or self.goes_on:
             self._forget_attempt()
         if target == self.client.name:
             self.dropped = ()
@@ -278,6 +283,11 @@ class Interpreter:
         self.calls = [body] * (repeats - 1)
         if request.others:
             self._encode_others(request, repeats, target, provider, deployment)
+        begin = FORMATS[target].continuation
+        if begin is not None and not self.calls and model.max_continuations:
+            continuation = begin(body, request)
+            if continuation is not None:
+                self.goes_on = GoingOn(body, continuation, model.max_continuations)
         return body
 
     def _encode_others(
@@ -302,7 +312,7 @@ class Interpreter:
     def _forget_attempt(self) -> None:
         """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
         self._cut_at = self.wanted = self.untold = ()
-        self.turn = None
+        self.turn = self.goes_on = None
         self.calls = self._brought = ()
 
     def _without_lifetimes(self, body: bytes) -> bytes:
@@ -339,6 +349,17 @@ class Interpreter:
             )
             self.untold, self._joined = joined.untold, joined
             return joined
+        if self.goes_on is not None:
+            continued = ContinuedStream(
+                partial(self._decoder, target, deployment, options),
+                self.client.stream_encoder(self.asked),
+                partial(self.goes_on.read_whole, partial(codec.decode_answer, can=can)),
+                options.count_text,
+                joins_usage=self.client.joins_usage,
+                follow=self._new_turn(),
+            )
+            self.untold, self.goes_on.stream = continued.untold, continued
+            return continued
         decoder = codec.stream_decoder(can, options.count_text, options.max_event_bytes)
         stream = TranslatedStream(
             StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
@@ -356,6 +377,8 @@ class Interpreter:
         decoder = FORMATS[target].stream_decoder(
             deployment.capabilities, options.count_text, options.max_event_bytes
         )
+        if self.goes_on is not None:
+            decoder = self.goes_on.watched(decoder)
         return StopCutter(decoder, self._cut_at) if self._cut_at else decoder
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
@@ -367,14 +390,16 @@ class Interpreter:
         streamed = body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS)
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
-        events, upstream_id = self._events_of(target, deployment, body)
+        events, upstream_id = self.events_of(target, deployment, body)
+        if self.goes_on is not None:
+            events = self.goes_on.joined(events)
         if self._brought:
-            answers = [self._events_of(target, deployment, one)[0] for one in self._brought]
+            answers = [self.events_of(target, deployment, one)[0] for one in self._brought]
             answers.append(events)
             events = joined_events(answers, self.request.choices // len(answers))
         return self._told(events, upstream_id)
 
-    def _events_of(
+    def events_of(
         self, target: Shape, deployment: Deployment, body: bytes
     ) -> tuple[list[StreamEvent], str | None]:
         """Return what a call's body says, and the provider's id of it where the events do not tell that."""

@@ -191,6 +191,11 @@ class Relay(ABC):
         self._notes = notes
 
     @property
+    def started_at(self) -> float:
+        """Loop time at which the request was sent."""
+        return self._started_at
+
+    @property
     def begun(self) -> bool:
         """Whether content has left for the client."""
         return False

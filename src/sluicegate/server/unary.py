@@ -116,6 +116,8 @@ class UnaryInterpreter:
         self.wanted: list[Wanted] = []
         self.dropped: list[str] = []
         self.untold: list[str] = []
+        self.goes_on: None = None
+        """Nothing of the kind: such answers are not broken off."""
         self.calls: list[bytes] = []
         """Bodies of the attempt's calls that are still to make."""
         self._brought: list[bytes] = []

@@ -62,6 +62,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     tool_calls: tuple[ToolCall, ...] = ()
     finish: FinishReason = "stop"
     stop_sequence: str | None = None
+    pause_after: int = 0
+    """Break off after so many pieces of text, and go on with as many when asked to; where the format can."""
+    token: str | None = None
+    """Of an answer whose finish is `paused`: what the next request has to bring, where the format has a place."""
     choices: int = 1
     """Where the format has choices, each says the same."""
     input_tokens: int = 9

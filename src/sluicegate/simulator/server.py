@@ -29,6 +29,7 @@ from sluicegate.simulator.formats import Ask, format_of
 from sluicegate.simulator.jobs import Jobs
 from sluicegate.simulator.kept_responses import KeptResponses
 from sluicegate.simulator.pace import Pacer
+from sluicegate.simulator.pauses import Unknown, part_of
 from sluicegate.simulator.player import Player
 from sluicegate.simulator.record import Received
 from sluicegate.simulator.script import Rule, Script
@@ -258,6 +259,11 @@ class Simulator:
                 script = msgspec.structs.replace(script, body=told.body, steps=told.steps, headers=headers)
         limit = asked.limit()
         answer = script.answer or self.default
+        try:
+            if script.status < 400 and record.body_at is not None:
+                answer = part_of(answer, format, record.body)
+        except Unknown as error:
+            script = Script(name="goes on from nothing", status=400, message=str(error))
         if limit is not None and (script.answer is None or script.name == record.model):
             answer = _limited(answer, limit)
         record.script = script.name

@@ -9,6 +9,7 @@ from sluicegate.wire.anthropic_passing import AnthropicStream
 from sluicegate.wire.anthropic_request_decoder import decode_request
 from sluicegate.wire.anthropic_request_encoder import encode_request, tool_names
 from sluicegate.wire.anthropic_usage import write_usage
+from sluicegate.wire.continuation import anthropic_continuation
 from sluicegate.wire.continuous_usage import block_delta
 from sluicegate.wire.translation import Codec, UsageMark
 
@@ -41,5 +42,6 @@ CODEC = Codec(
     error_event=error_event,
     usage_mark=UsageMark(b"usage", write_usage, block_delta),
     keepalive=PING,
+    continuation=anthropic_continuation,
     tool_names=tool_names,
 )

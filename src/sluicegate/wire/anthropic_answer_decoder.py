@@ -18,6 +18,7 @@ from sluicegate.messages import (
     Finish,
     Opaque,
     OpaqueState,
+    Pause,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -95,7 +96,8 @@ class AnthropicStreamDecoder:
         self._model: str | None = None
         self._usage = RunningUsage()
         self._blocks: dict[int, _OpenBlock] = {}
-        self._calls = 0
+        self._ids: list[str] = []
+        """Of the calls so far."""
         self._text_chars = 0
         self._explained = False
         self._ended = False
@@ -229,8 +231,7 @@ class AnthropicStreamDecoder:
                     self._events.append(Untold(start.type))
 
     def _start_call(self, block: _OpenBlock, start: Block) -> None:
-        block.call_index = self._calls
-        self._calls += 1
+        block.call_index = len(self._ids)
         if not start.name:
             raise DecodeError(FORMAT, None, "a tool call has no name")
         call_id = start.id
@@ -240,6 +241,7 @@ class AnthropicStreamDecoder:
         given = bytes(start.input)
         block.input = b"" if given in _EMPTY_INPUTS else given
         self._count_text(start.name)
+        self._ids.append(call_id)
         self._events.append(ToolCallStart(block.call_index, call_id, start.name))
 
     def _take_delta(self, payload: bytes, index: int, delta: Delta) -> None:
@@ -343,11 +345,12 @@ class AnthropicStreamDecoder:
         self._close_blocks()
         self._explain(delta)
         reason = read_stop_reason(delta.stop_reason)
+        finish = Finish(reason, stop_sequence=delta.stop_sequence or None, raw_reason=delta.stop_reason)
         if reason == "paused":
             self._events.append(Untold(delta.stop_reason))
-        self._events.append(
-            Finish(reason, stop_sequence=delta.stop_sequence or None, raw_reason=delta.stop_reason)
-        )
+            if delta.stop_reason == "pause_turn":
+                finish.pause = Pause(chars=self._text_chars, ids=tuple(self._ids))
+        self._events.append(finish)
 
     def _explain(self, delta: Delta) -> None:
         """Say in words why nothing was said, where the provider does."""

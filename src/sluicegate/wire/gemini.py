@@ -1,5 +1,6 @@
 """generateContent, Gemini's format: everything that its codec offers. Source: wire formats page `gemini.md`."""
 
+from sluicegate.wire.continuation import gemini_continuation
 from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.gemini_answer_decoder import GeminiAnswerDecoder, decode_answer
 from sluicegate.wire.gemini_answer_encoder import GeminiStreamEncoder, encode_answer
@@ -46,5 +47,6 @@ CODEC = Codec(
     usage_mark=UsageMark(b"usageMetadata", write_usage, every_event),
     keepalive=KEEPALIVE,
     reads_arrays=True,
+    continuation=gemini_continuation,
     tool_names=tool_names,
 )

@@ -21,6 +21,7 @@ from sluicegate.messages import (
     Logprobs,
     Opaque,
     OpaqueState,
+    Pause,
     ReasoningDelta,
     Start,
     StreamError,
@@ -66,16 +67,19 @@ _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 class _Choice:
     """What one candidate has come to."""
 
-    __slots__ = ("calls", "cited", "content", "finish", "index", "kind", "text")
+    __slots__ = ("cited", "content", "finish", "ids", "index", "kind", "text", "token")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.calls = 0
+        self.ids: list[str] = []
+        """Of its calls."""
         self.text = TextSoFar()
         self.kind = ""
         """Of the last part: increments of one kind are one part."""
         self.content = False
         self.finish: Finish | None = None
+        self.token = ""
+        """What the provider wants to be given should it be asked to go on; the last one counts."""
         self.cited: set[tuple[str, int, int]] = set()
 
 
@@ -294,6 +298,8 @@ class GeminiAnswerDecoder:
         parts = candidate.content.parts if candidate.content is not None else None
         for part in parts or ():
             self._take_part(choice, part)
+        if isinstance(candidate.continuationToken, str) and candidate.continuationToken:
+            choice.token = candidate.continuationToken
         before = len(self._events)
         for entry in _logprobs(candidate.logprobsResult):
             self._events.append(Logprobs(entry, choice.index))
@@ -305,15 +311,17 @@ class GeminiAnswerDecoder:
                     choice.finish
                 )  # sources of an answer that has ended do not begin it again
             return
-        ours = read_finish_reason(reason, called=choice.calls > 0, content=choice.content)
+        ours = read_finish_reason(reason, called=bool(choice.ids), content=choice.content)
         if ours is None:
             said = candidate.finishMessage
             message = said if isinstance(said, str) and said else f"the model's answer failed ({reason})"
             self._fail(StreamError(status=502, message=message, code=reason))
             return
+        choice.finish = Finish(ours, choice.index, raw_reason=reason)
         if reason == "CONTINUATION":
             self._events.append(Untold(reason))
-        choice.finish = Finish(ours, choice.index, raw_reason=reason)
+            if choice.token:
+                choice.finish.pause = Pause(choice.token, choice.text.chars, tuple(choice.ids))
         self._events.append(choice.finish)
 
     def _begin_part(self, choice: _Choice, kind: str) -> None:
@@ -368,9 +376,9 @@ class GeminiAnswerDecoder:
         if bytes(call.partialArgs) not in (b"null", b"[]"):
             raise DecodeError(FORMAT, None, "a function call comes in pieces")
         self._begin_part(choice, "other")
-        index = choice.calls
+        index = len(choice.ids)
         call_id = call.id or f"call_{self._id_base}_{self._calls}"
-        choice.calls += 1
+        choice.ids.append(call_id)
         self._calls += 1
         arguments = "{}" if bytes(call.args) == b"null" else compact(bytes(call.args))
         self._count_text(call.name)

@@ -83,6 +83,7 @@ class Candidate(msgspec.Struct, gc=False):
     groundingMetadata: msgspec.Raw = _NULL
     citationMetadata: msgspec.Raw = _NULL
     logprobsResult: msgspec.Raw = _NULL
+    continuationToken: Any = None
 
 
 class Chunk(msgspec.Struct, gc=False):

@@ -17,6 +17,7 @@ from sluicegate.messages import (
     File,
     Format,
     Image,
+    Pause,
     Request,
     StreamError,
     StreamEvent,
@@ -369,6 +370,31 @@ def no_tool_names(request: Request) -> dict[str, str]:
     return {}
 
 
+class Continuation(Protocol):
+    """How one attempt's provider is asked to go on with an answer that it broke off."""
+
+    records: bool
+    """Every byte of a streamed answer is to be shown to it."""
+    shares_limit: bool
+    """All calls together stay within the request's limit of output."""
+
+    def take(self, data: bytes) -> None:
+        """See the next bytes of a stream."""
+        ...
+
+    def take_whole(self, body: bytes) -> None:
+        """See an answer that is not streamed."""
+        ...
+
+    def next_body(self, pause: Pause, output_tokens: int) -> bytes | None:
+        """Return the body of the call that goes on; None where there can be none.
+
+        Args:
+            output_tokens: that the calls so far brought, as far as they told.
+        """
+        ...
+
+
 class UsageMark(NamedTuple):
     """Where the events of one format tell usage so far, for clients that ask for it on every event."""
 
@@ -406,5 +432,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """What breaks a long silence, between events."""
     reads_arrays: bool = False
     """A provider's stream may come as a JSON array that grows: it is read piece by piece."""
+    continuation: Callable[[bytes, Request], Continuation | None] | None = None
+    """Of a provider's format: how an answer to this body is gone on with, where it may be broken off."""
     tool_names: Callable[[Request], dict[str, str]] = no_tool_names
     """Of a provider's format: names that `encode_request` has to change, as sent, to the client's."""

@@ -206,10 +206,11 @@ class AttemptingRequest(RunningRequest):
                 drain_cap_s=drain_cap_s,
                 keepalive_every_s=settings.server.keepalive_every_s if self._may_be_padded() else None,
             )
+        follows = codec is not None and self._first_content is not None
         if codec is None:
             codec = self._new_codec(format, provider, clocks)
         self._codec = codec
-        return StreamRelay(
+        relay = StreamRelay(
             self._exchange,
             codec,
             self,
@@ -225,6 +226,9 @@ class AttemptingRequest(RunningRequest):
             reads_arrays=self._interpreter.reads_arrays(format),
             produced=self._produced if self._has_a_pace(clocks) else None,
         )
+        if follows:
+            relay.follow()
+        return relay
 
     def _new_codec(self, format: Shape, provider: Provider, clocks: StreamClocks) -> StreamCodec:
         assert self._switches is not None

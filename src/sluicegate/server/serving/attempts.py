@@ -140,6 +140,9 @@ class TriedRequest(LimitedRequest):
                 if ending == "complete" and self._interpreter.calls:
                     ending, relay = await self._make_other_calls(relay)
                 error = relay.error
+            goes_on = self._interpreter.goes_on
+            if goes_on is not None and ending == "complete":
+                ending, error, relay = await self._go_on(relay, goes_on)
         except UpstreamError as failure:
             return "failed", failure
         finally:

@@ -4,10 +4,10 @@ is asked."""
 from sluicegate.errors import RateLimited
 from sluicegate.routing.catalog import Deployment, Limits
 from sluicegate.server.limiting import Ticket
-from sluicegate.server.serving.hedged import HedgedRequest
+from sluicegate.server.serving.going_on import ContinuedRequest
 
 
-class LimitedRequest(HedgedRequest):
+class LimitedRequest(ContinuedRequest):
     """A request that may have to be let in."""
 
     __slots__ = ()

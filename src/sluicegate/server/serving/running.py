@@ -43,6 +43,8 @@ class RunningRequest(EndingRequest):
         self._exchange.headers = _NO_HEADERS
         self._exchange.route = None
         self._interpreter.release()
+        if self._interpreter.goes_on is not None:
+            self._exchange.hold(self._interpreter.goes_on.first_bytes)
         if self._checkpoints:
             self.due_at = self._bench.deadlines.now + CHECKPOINT_S
             self._bench.deadlines.add(self)

@@ -1,7 +1,7 @@
 """What is known of one request while it is served, and what every stage of it asks.
 
-The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `limited`, `attempts`,
-`request`. Each calls what stands below it and nothing above.
+The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `going_on`, `limited`,
+`attempts`, `request`. Each calls what stands below it and nothing above.
 """
 
 import asyncio

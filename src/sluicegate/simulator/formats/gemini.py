@@ -17,6 +17,7 @@ FINISH_REASONS = {
     "tool_calls": "STOP",
     "function_call": "STOP",
     "content_filter": "SAFETY",
+    "paused": "CONTINUATION",
 }
 STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -59,6 +60,10 @@ def _parts(answer: Answer) -> list[tuple[dict[str, Any], int]]:
     return parts
 
 
+def _token(answer: Answer) -> dict[str, Any]:
+    return {} if answer.token is None else {"continuationToken": answer.token}
+
+
 def _response(ask: Ask, candidates: list[dict[str, Any]], usage: dict[str, Any] | None) -> dict[str, Any]:
     body: dict[str, Any] = {"candidates": candidates}
     if usage is not None:
@@ -92,6 +97,7 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
             "content": {"parts": [last], "role": "model"},
             "finishReason": FINISH_REASONS[answer.finish],
             "index": index,
+            **_token(answer),
         }
         pieces.append(Piece("finish", frame(_response(ask, [candidate], usage))))
     if ask.array:
@@ -114,6 +120,7 @@ def plain(answer: Answer, ask: Ask) -> bytes:
             "content": {"parts": parts, "role": "model"},
             "finishReason": FINISH_REASONS[answer.finish],
             "index": index,
+            **_token(answer),
         }
         for index in range(answer.choices)
     ]

@@ -14,6 +14,7 @@ STOP_REASONS = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
+    "paused": "pause_turn",
 }
 TYPES = {
     400: "invalid_request_error",

@@ -1,0 +1,119 @@
+"""An answer that its provider breaks off, gone on with for clients who would not: more calls of the same attempt.
+
+The calls are one answer, one row and one charge. What each reads is held before it is made; where credit ends, so does
+the answer. A call that fails is a failure of the attempt: of a stream that has begun it is one in mid-stream.
+"""
+
+import msgspec
+
+from sluicegate.errors import DecodeError, InsufficientBalance, SluicegateError, StoreUnavailable
+from sluicegate.routing.catalog import StreamClocks
+from sluicegate.server.going_on import GoingOn
+from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.plain_relay import PlainRelay
+from sluicegate.server.relay import Ending, Relay
+from sluicegate.server.serving.hedged import HedgedRequest
+from sluicegate.wire.request_edges import BYTES_PER_TOKEN
+
+Went = tuple[Ending, SluicegateError | None, Relay]
+"""How the last call ended."""
+
+
+class ContinuedRequest(HedgedRequest):
+    """A request whose answer may take more calls than were foreseen."""
+
+    __slots__ = ()
+
+    async def _go_on(self, relay: Relay, goes_on: GoingOn) -> Went:
+        """Make the calls that an answer takes which was broken off.
+
+        Args:
+            relay: of its first call, which is complete.
+        Raises:
+            UpstreamError: no connection for one of them.
+        """
+        provider, format = self._asked_of()
+        target = self._plan.targets.get(provider.name, format, self._deployment.model)
+        clocks = self._clocks(self._deployment)
+        plain_due_at = self._loop.time() + clocks.response_timeout_s
+        if isinstance(relay, PlainRelay):
+            plain_due_at = relay.started_at + clocks.response_timeout_s
+        read = self._request.input_estimate
+        while not self._exchange.gone:
+            body = self._body_that_goes_on(relay, goes_on)
+            if body is None:
+                break
+            more_bytes = len(body) - goes_on.first_bytes
+            read += self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
+            refusal = await self._hold_for_call(read, goes_on)
+            if refusal is not None:
+                if self._first_content is not None:
+                    return "stopped", refusal, relay
+                goes_on.stop_here()
+                break
+            if self._codec is not None:
+                self._send_so_far()
+            connection = await self._connect(target, clocks)
+            if connection is None:
+                return ("gone" if self._stopping is None else "stopped"), self._stopping, relay
+            self._meter.ask_again(more_bytes)
+            goes_on.next_call()
+            if self._codec is not None:
+                self._codec.flush()  # whatever stands around it takes over where it is
+            else:
+                clocks = self._what_is_left(clocks, plain_due_at)
+            self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
+            ending = await relay.run(connection, self._head(format, provider, target, body), body)
+            if ending != "complete":
+                return ending, relay.error, relay
+        if self._codec is not None:
+            self._codec.flush()
+        return "complete", None, relay
+
+    def _body_that_goes_on(self, relay: Relay, goes_on: GoingOn) -> bytes | None:
+        """Return the body of the next call; None where the answer is whole, or as whole as it will be."""
+        interpreter = self._interpreter
+        assert isinstance(interpreter, Interpreter), "no other answer is broken off"
+        _, format = self._asked_of()
+        answer = relay.body if isinstance(relay, PlainRelay) else None
+        if not goes_on.is_broken_off(answer):
+            return None
+        try:
+            return goes_on.next_body(
+                answer, lambda body: interpreter.events_of(format, self._deployment, body)[0]
+            )
+        except DecodeError:
+            return None  # told when the answer is read
+
+    async def _hold_for_call(self, input_tokens: int, goes_on: GoingOn) -> InsufficientBalance | None:
+        """Hold money for one call more; return the refusal where there is not enough.
+
+        Args:
+            input_tokens: of all calls, this one too.
+        """
+        try:
+            await self._tab.extend_input(input_tokens, None)
+            if not goes_on.shares_limit and (not self._request.stream or self._hides_output()):
+                await self._tab.extend_by(self._reserved_output)
+        except InsufficientBalance as refusal:
+            return refusal if refusal.limit else InsufficientBalance("The credit of this account is used up.")
+        except StoreUnavailable:
+            pass  # silence stops nobody
+        return None
+
+    def _send_so_far(self) -> None:
+        """Send what a call brought with its end: the next one may be long in coming."""
+        codec, exchange = self._codec, self._exchange
+        assert codec is not None, "it is a stream"
+        if not codec.content or not codec.out:
+            return
+        data = b"".join(codec.out)
+        codec.out.clear()
+        if exchange.answered:
+            exchange.write(data)
+        else:
+            exchange.start(200, self.head_lines(), data)
+
+    def _what_is_left(self, clocks: StreamClocks, due_at: float) -> StreamClocks:
+        """Return the clocks of a further call of a plain answer: all of them together have the time of one."""
+        return msgspec.structs.replace(clocks, response_timeout_s=max(0.0, due_at - self._loop.time()))
