@@ -1,24 +1,21 @@
-"""Answers that their provider breaks off (`pause_turn`, `CONTINUATION`), for clients of other formats: gone on with, and
-told as one: one id, one end, one row, one charge.
+"""Answers that their provider breaks off (`pause_turn`, `CONTINUATION`), for clients of other formats: gone on with,
+and told as one: one id, one end, one row, one charge.
 
 Translation matrix, sections 22 and 24; wire formats pages `gemini.md` and `usage.md`; contract E2, E3, X3, B3.
 """
 
-import asyncio
-import json
 from typing import Any
 
 import pytest
 
 from sluicegate.messages import Format
 from sluicegate.simulator import Script, Simulator
-from sluicegate.simulator.answer import Answer, ToolCall
-from sluicegate.simulator.script import Play, Reset, Stall
-from tests.conftest import KEY, PRICE, Connect, StartInProcess, make_config
-from tests.fakes import ask, request_bytes
+from sluicegate.simulator.answer import Answer
+from tests.conftest import KEY, PRICE, StartInProcess, make_config
+from tests.fakes import ask
 from tests.grid.scenes import FORMATS, Prompt
 from tests.grid.speaking import Body, Heard, heard_plain, heard_stream, path_of, said
-from tests.inprocess import WORKER, InProcessGate
+from tests.inprocess import InProcessGate
 
 WORDS = tuple(f" w{place}" for place in range(10))
 PAUSED: list[Format] = ["messages", "gemini"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from anthropic import Anthropic
+from anthropic import Anthropic, AsyncAnthropic, BadRequestError
 from google import genai
 from google.genai import types
 from openai import OpenAI
@@ -200,9 +200,34 @@ def truth(answer: Answer, format: str) -> Said:
     return Said(text, reasoning, calls, finish, usage.input_tokens, usage.output_tokens)
 
 
-@pytest.mark.parametrize("word", sorted(ANSWERS))
+@pytest.mark.parametrize("word", sorted(ANSWERS.keys() - {"paused"}))
 @pytest.mark.parametrize("format", sorted(FORMATS))
 async def test_sdks_read_all_answers(simulator: Simulator, format: str, word: str) -> None:
     said = await asyncio.to_thread(FORMATS[format], simulator.url, f"sim-{word}")
     for one in said:
         assert one == truth(ANSWERS[word][1], format)
+
+
+async def test_a_gemini_answer_that_is_broken_off_is_gone_on_with_by_the_sdk(simulator: Simulator) -> None:
+    answer = ANSWERS["paused"][1]
+    said = await asyncio.to_thread(ask_gemini, simulator.url, "sim-paused")
+    calls = len(answer.text) // answer.pause_after
+    for one in said:
+        assert one == truth(answer, "gemini")._replace(input_tokens=answer.input_tokens * calls)
+    assert len(simulator.requests) == 2 * calls
+
+
+async def test_a_turn_of_messages_that_is_paused_goes_on_from_its_own_content(simulator: Simulator) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Hello"}]
+    text = ""
+    async with AsyncAnthropic(base_url=simulator.url, api_key="none", max_retries=0) as client:
+        for _ in range(4):
+            answer: Any = await client.messages.create(model="sim-paused", max_tokens=1000, messages=messages)
+            text += "".join(block.text for block in answer.content)
+            if answer.stop_reason != "pause_turn":
+                break
+            messages = [messages[0], {"role": "assistant", "content": [{"type": "text", "text": text}]}]
+        assert (text, answer.stop_reason) == ("".join(ANSWERS["paused"][1].text), "end_turn")
+        messages[-1]["content"][0]["text"] = "what nobody said"
+        with pytest.raises(BadRequestError):
+            await client.messages.create(model="sim-paused", max_tokens=1000, messages=messages)
