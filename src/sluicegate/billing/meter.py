@@ -127,10 +127,14 @@ class Meter:
         self._more_bytes += self._body_bytes + body_bytes
 
     def report(self, usage: Usage | None) -> None:
-        """Take the provider's totals: they account for all text taken until now. The same object says nothing new."""
+        """Take the provider's totals: they account for all text taken until now.
+
+        The same object says nothing new, and output that has not grown accounts for no text.
+        """
         if usage is not None and usage is not self.reported:
-            self.reported = usage
-            self._counter.mark()
+            before, self.reported = self.reported, usage
+            if before is None or before.output_tokens is None or before.output_tokens != usage.output_tokens:
+                self._counter.mark()
 
     @property
     def late(self) -> bool:

@@ -45,14 +45,14 @@ class ContinuedRequest(HedgedRequest):
                 break
             more_bytes = len(body) - goes_on.first_bytes
             read += self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
+            if self._codec is not None:
+                self._send_so_far()
             refusal = await self._hold_for_call(read, goes_on)
             if refusal is not None:
                 if self._first_content is not None:
                     return "stopped", refusal, relay
                 goes_on.stop_here()
                 break
-            if self._codec is not None:
-                self._send_so_far()
             connection = await self._connect(target, clocks)
             if connection is None:
                 return ("gone" if self._stopping is None else "stopped"), self._stopping, relay
