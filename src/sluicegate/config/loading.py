@@ -22,6 +22,7 @@ from sluicegate.config.schema import KeyRow, Sections, ServerTls
 from sluicegate.config.values import is_loopback, parse_proxy
 from sluicegate.errors import ConfigError
 from sluicegate.routing.health import HealthRules
+from sluicegate.routing.probing import ProbeRules
 from sluicegate.routing.proxy_env import choose_proxy
 from sluicegate.server.settings import (
     BillingSettings,
@@ -144,6 +145,12 @@ class Config:
                 min_requests=sections.health.min_requests,
                 open_s=sections.health.open_for,
                 max_open_s=max(sections.health.open_for, sections.health.max_open_for),
+            ),
+            probes=ProbeRules(
+                kind=sections.health.probe,
+                every_s=sections.health.probe_every,
+                closed_every_s=sections.health.probe_closed_every,
+                timeout_s=sections.health.probe_timeout,
             ),
             journal=JournalSettings(
                 dir=str(self.journal_dir),

@@ -295,6 +295,7 @@ class Models:
             ),
             proxy=_proxy(row, base_url, proxy_for),
             max_connections=row.max_connections,
+            probe=row.probe,
             repair=not _is_vendor(base_url) if row.repair == "auto" else row.repair,
             stream_options=row.capabilities.stream_options,
             continuous_usage=row.capabilities.continuous_usage,

@@ -13,6 +13,7 @@ from sluicegate.config.scalars import (
     Flag,
     HeaderName,
     HeaderValue,
+    Probe,
     Proxy,
     QueryValue,
     Repair,
@@ -197,6 +198,8 @@ class ProviderRow(Section):
     """Proxy to it; none: no proxy. Left out: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say."""
     max_connections: Annotated[Whole, Field(ge=0, le=100_000)] = 0
     """Connections at once from one worker; 0: no limit."""
+    probe: Probe | None = None
+    """How it is asked whether it works again: none, models or request. Left out: as `health.probe` says."""
     catalogue: Word | None = None
     """Its id in the price catalogue. Left out: found by the host of base_url."""
     repair: Repair = "auto"

@@ -166,6 +166,7 @@ Memory = Annotated[
     BeforeValidator(_read_memory),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0}]}),
 ]
+Probe = Annotated[Literal["none", "models", "request"], words("none", "models", "request")]
 Repair = Annotated[
     Literal["auto"] | bool, reader(_read_repair, bool), WithJsonSchema({"enum": ["auto", True, False]})
 ]

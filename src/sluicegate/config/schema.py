@@ -30,6 +30,7 @@ from sluicegate.config.scalars import (
     Origin,
     Percent,
     Positive,
+    Probe,
     Profile,
     StoreUrl,
     Strategy,
@@ -192,6 +193,15 @@ class Health(Section):
     from a quarter less to a quarter more."""
     max_open_for: Annotated[Duration, Field(ge=0.1, le=86_400)] = 60.0
     """Longest time that it stays open."""
+    probe: Probe = "none"
+    """How a provider whose route is open is asked whether it works again: none, models (its list of models) or request
+    (one token of the route's model, at the operator's expense)."""
+    probe_every: Annotated[Duration, Field(ge=0.1, le=3600)] = 5.0
+    """Time between probes of an open route, drawn from a quarter less to a quarter more."""
+    probe_closed_every: Annotated[Duration, Field(le=86_400)] = 0.0
+    """The same of a route that works: a probe that fails counts as a failed request; 0: never."""
+    probe_timeout: Annotated[Duration, Field(ge=0.05, le=60)] = 5.0
+    """How long a probe may take, connection and answer."""
 
 
 class Media(Section):

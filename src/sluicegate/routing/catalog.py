@@ -160,6 +160,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Proxy URL; None: none (the environment was looked at when the catalogue was built)."""
     max_connections: int = 0
     """Connections at once from one worker; 0: no limit."""
+    probe: Literal["none", "models", "request"] | None = None
+    """How it is probed; None: as all are."""
     repair: bool = True
     """Whether tool-call ids, indexes, roles and the like are put right on the same format."""
     stream_options: bool = True
@@ -264,6 +266,20 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
         for prefix, wild in self.wildcards:
             if model_id.startswith(prefix) and len(model_id) > len(prefix):
                 return self._from_wildcard(wild, model_id, model_id[len(prefix) :])
+        return None
+
+    def serving(self, provider: str, upstream_id: str) -> tuple[Model, Deployment] | None:
+        """Return a model that a provider serves under an id of its own, and where; None where none is routed there."""
+        for model in self.models.values():
+            for deployment in model.deployments:
+                if deployment.provider == provider and deployment.model == upstream_id:
+                    return model, deployment
+        for _, model in self.wildcards:
+            for deployment in model.deployments:
+                before, star, after = deployment.model.partition("*")
+                rest = upstream_id.removeprefix(before).removesuffix(after)
+                if deployment.provider == provider and star and deployment.model.replace("*", rest) == upstream_id:
+                    return model, self._with_id(deployment, rest)
         return None
 
     def _from_wildcard(self, wild: Model, model_id: str, rest: str) -> Model | None:

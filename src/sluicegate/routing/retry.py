@@ -177,3 +177,9 @@ def _rule_for(error: UpstreamError) -> _Rule:
 def _wait(made: int, seed: int) -> float:
     """Draw a wait between nothing and a bound that doubles with each attempt made (full jitter)."""
     return min(MAX_WAIT_S, BASE_WAIT_S * 2.0 ** (made - 1)) * fraction(seed, made)
+
+
+def may_have_cost(error: UpstreamError) -> bool:
+    """Whether a provider may have worked, and so charge the operator, for an attempt that failed before any content."""
+    unsent = error.retry == "same" or (isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect"))
+    return not unsent and not (isinstance(error, UpstreamStatus) and error.upstream_status < 500)

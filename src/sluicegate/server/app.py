@@ -38,6 +38,8 @@ from sluicegate.server.journal import JournalWriter
 from sluicegate.server.kept_objects import Shelf
 from sluicegate.server.kept_responses import answer_kept
 from sluicegate.server.overload import Overload
+from sluicegate.server.probe_messages import ProbeAsked
+from sluicegate.server.probing import probe
 from sluicegate.server.refusals import JSON, answer_headers, error_lines
 from sluicegate.server.request_ids import new_request_id
 from sluicegate.server.routes import Route, format_of, match
@@ -98,6 +100,7 @@ class Gateway:
         self._bench = Bench(settings, till, self._deadlines, self._pool, number)
         link.on_running_asked = self._bench.running_row
         link.on_job_asked = self._job_asked
+        link.on_probe_asked = self._probe_asked
         self._polls: set[asyncio.Task[None]] = set()
         self._auth = Authenticator(link, settings.key_secret)
         self._inbound = InboundServer(self, settings.server, self._deadlines, loop)
@@ -184,6 +187,15 @@ class Gateway:
     async def _poll_job(self, asked: JobAsked) -> None:
         targets = self._bench.plan.targets
         self._link.send(await poll(self._pool, targets, asked.object, asked.question, polled=True))
+
+    def _probe_asked(self, asked: ProbeAsked) -> None:
+        """Probe a provider: the supervisor wants to know."""
+        task = self._loop.create_task(self._probe(asked))
+        self._polls.add(task)
+        task.add_done_callback(self._polls.discard)
+
+    async def _probe(self, asked: ProbeAsked) -> None:
+        self._link.send(await probe(self._bench, asked))
 
     def counters(self) -> dict[str, list[Any]]:
         """Return a snapshot for the metrics."""

@@ -20,6 +20,7 @@ from sluicegate.server.job_messages import (
     ObjectsAsked,
     ObjectsTold,
 )
+from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.store import KeptResponse
 
@@ -163,6 +164,7 @@ FromSupervisor = (
     | RunningAsked
     | ObjectsTold
     | JobAsked
+    | ProbeAsked
     | Order
 )
 
@@ -295,5 +297,6 @@ FromWorker = (
     | ObjectPut
     | ObjectDropped
     | JobTold
+    | ProbeTold
     | Counters
 )

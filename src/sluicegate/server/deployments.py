@@ -149,6 +149,14 @@ class Deployments:
             standing = self._standings[provider, model] = Standing(provider, model)
         return standing
 
+    def answers(self, provider: str, model: str) -> bool:
+        """Whether a deployment has answered requests in the last two spans."""
+        standing = self._standings.get((provider, model))
+        if standing is None:
+            return False
+        asked, failed, _ = standing.recent()
+        return asked - failed - standing.running > 0
+
     def choose(
         self, deployments: Sequence[Deployment], strategy: Strategy, key: int, tokens: tuple[int, int]
     ) -> list[int]:

@@ -6,7 +6,8 @@ Source: wire formats page `responses.md`, "State".
 import asyncio
 from collections.abc import AsyncIterator
 
-from sluicegate.errors import StateUnknown, UpstreamError, UpstreamGarbled
+from sluicegate.errors import StateUnknown, UpstreamError, UpstreamGarbled, UpstreamTimeout
+from sluicegate.server.dialing import Origin
 from sluicegate.server.targets import Target
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.server.upstream_pool import UpstreamPool
@@ -127,6 +128,29 @@ async def read_lines(
         raise from_response(sink.status, sink.headers, body, target.provider.api_keys)
 
 
+async def call(
+    pool: UpstreamPool, origin: Origin, head: bytes, body: bytes, timeout_s: float
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    """Make one call that is answered at once; return status, headers by their lower-case names, and body.
+
+    Raises:
+        UpstreamError: no connection, no whole answer, or neither in time.
+    """
+    sink = _Sink()
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection = pool.take(origin) or await pool.connect(origin, timeout_s)
+            try:
+                connection.send(head, body, sink)
+                answer = await sink.done
+            finally:
+                if not sink.done.done() or sink.done.cancelled():
+                    connection.abort()
+    except TimeoutError:
+        raise UpstreamTimeout("The provider did not answer in time.", "response") from None
+    return sink.status, sink.headers, answer
+
+
 async def ask(
     pool: UpstreamPool,
     target: Target,
@@ -145,22 +169,12 @@ async def ask(
         StateUnknown: it keeps none.
         UpstreamError: it did not answer in time, or not well.
     """
-    sink = _Sink()
-    try:
-        async with asyncio.timeout(timeout_s):
-            connection = pool.take(target.origin) or await pool.connect(target.origin, timeout_s)
-            try:
-                connection.send(target.kept_head(method, suffix, query, len(body)), body, sink)
-                answer = await sink.done
-            finally:
-                if not sink.done.done() or sink.done.cancelled():
-                    connection.abort()
-    except TimeoutError:
-        raise UpstreamError("The provider did not answer in time.") from None
-    if sink.status == 404:
+    head = target.kept_head(method, suffix, query, len(body))
+    status, headers, answer = await call(pool, target.origin, head, body, timeout_s)
+    if status == 404:
         raise StateUnknown("The provider keeps no such answer.")
-    if sink.status != 200:
-        raise from_response(sink.status, sink.headers, answer, target.provider.api_keys)
+    if status != 200:
+        raise from_response(status, headers, answer, target.provider.api_keys)
     if not (answer.startswith(b"{") and json_edit.is_json(answer)):
         raise UpstreamGarbled("The provider's answer is no JSON object.")
     return answer

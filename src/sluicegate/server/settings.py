@@ -5,6 +5,7 @@ import msgspec
 from sluicegate.messages import TranslationPolicy
 from sluicegate.routing.catalog import Catalogue, Limits, StreamClocks, StreamSwitches
 from sluicegate.routing.health import HealthRules
+from sluicegate.routing.probing import ProbeRules
 
 
 class TlsServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +105,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     billing: BillingSettings
     retry: RetrySettings
     health: HealthRules = HealthRules()
+    probes: ProbeRules = ProbeRules()
     journal: JournalSettings
     media: MediaSettings = MediaSettings()
     responses_store: ResponsesStoreSettings = ResponsesStoreSettings()

@@ -62,6 +62,8 @@ from sluicegate.server.key_ring import KeyRing
 from sluicegate.server.limit_desk import LimitDesk
 from sluicegate.server.listeners import Address, Listeners, check_port, inherits_socket, open_listeners
 from sluicegate.server.operations import Operations
+from sluicegate.server.probe_desk import ProbeDesk
+from sluicegate.server.probe_messages import ProbeTold
 from sluicegate.server.response_keeper import ResponseKeeper
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.store_lock import StoreLock, refuse_lost_store
@@ -273,6 +275,9 @@ class Supervisor:
             store, self._drain.drain, self._slots.send, lambda: self._slots.live
         )
         self._health = HealthBoard()
+        self._probes = ProbeDesk(
+            settings.worker, self._health, self._tally, self._slots.send, lambda: self._slots.live
+        )
         self._limits = LimitDesk(self._slots.send, lambda: self._slots.live)
         self._operations = Operations(store, self._drain, self._bank, self._keys)
         self._operations.add("status", self._status)
@@ -314,6 +319,7 @@ class Supervisor:
             self._begin(self._claims.run())
             self._begin(self._responses.run())
             self._begin(self._jobs.run())
+            self._begin(self._probes.run())
             await self._control.open()
             await self._admin.start()
             starting = asyncio.create_task(self._slots.start())
@@ -420,12 +426,15 @@ class Supervisor:
                 self._responses.asked(worker.number, message)
             case ObjectsAsked() | ObjectPut() | ObjectDropped() | JobTold():
                 self._jobs.heard(worker.number, message)
+            case ProbeTold():
+                self._probes.heard(message)
             case RunChanged():
                 self._responses.run_changed(worker.number, message)
             case RunAsked():
                 self._responses.run_asked(worker.number, message)
             case DeploymentHealth():
                 self._health.put(message)
+                self._probes.noticed()
                 for number in self._slots.live:
                     if number != worker.number:
                         self._slots.send(number, message)
@@ -440,6 +449,7 @@ class Supervisor:
         """See that the journal of a worker that ended is committed, and then its leases freed."""
         self._responses.forget_runs(worker.number)
         self._jobs.forget_worker(worker.number)
+        self._probes.forget_worker(worker.number)
         self._limits.release_worker(worker.number)
         if worker.number in self._ended_journals:
             self._ended_journals.remove(worker.number)
@@ -502,6 +512,7 @@ class Supervisor:
             "draining": self._stopping,
             "store_answers": self._store_answers,
             "unhealthy": self._health.status(),
+            "probes": self._probes.status(),
             "workers": [
                 {
                     "slot": worker.slot,
@@ -551,6 +562,7 @@ class Supervisor:
         self._settings = with_new_worker_settings(self._settings, new)
         self._responses.settings = self._settings.worker.responses_store
         self._jobs.settings = self._settings.worker.jobs
+        self._probes.apply(self._settings.worker)
         self._shortfall.limit_nano = new.worker.billing.shortfall_limit_nano
         self._slots.send_all(Configure(self._settings.worker))
         self._slots.send_all(Cautious(self._shortfall.passed))

@@ -36,6 +36,7 @@ from sluicegate.server.control_messages import (
     WorkerBeat,
 )
 from sluicegate.server.generation_messages import GenerationTold, RunningAsked, RunningTold
+from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 from sluicegate.server.job_messages import JobAsked, JobTold, ObjectsTold
 
 WAKE_S = 0.02
@@ -73,6 +74,8 @@ class SupervisorLink:
         """Finds the row of a running request by the ids of its key and its own."""
         self.on_job_asked: Callable[[JobAsked], None] | None = None
         """Has a provider asked how a job is."""
+        self.on_probe_asked: Callable[[ProbeAsked], None] | None = None
+        """Has a provider probed."""
         self.lost = asyncio.Event()
         """Set when the supervisor is gone for good."""
         self._loop = asyncio.get_running_loop()
@@ -258,6 +261,11 @@ class SupervisorLink:
                     self.on_job_asked(message)
                 else:  # the worker is being built: another time
                     self.send(JobTold(message.question, message.object, polled=True))
+            case ProbeAsked():
+                if self.on_probe_asked is not None:
+                    self.on_probe_asked(message)
+                else:
+                    self.send(ProbeTold(message.question, "unclear"))
             case ClaimAnswer() | GenerationTold() | ResponseAnswer() | ObjectsTold():
                 waiting = self._asked.pop(message.question, None)
                 if waiting is not None and not waiting.done():

@@ -153,6 +153,18 @@ class Target:
         wanted = f"{method} {path}{suffix}" + (f"?{joined}" if joined else "")
         return self.head(body_bytes, stream=False).replace(b"POST " + plain.encode(), wanted.encode(), 1)
 
+    def models_head(self, lines: bytes = b"") -> bytes:
+        """Return the head of a request for the provider's list of models, in this format.
+
+        Args:
+            lines: further ready header lines.
+        """
+        plain, _ = self._paths
+        url = urlsplit(self._url())
+        query = "&".join(part for part in (url.query, urlencode(dict(self.provider.query))) if part)
+        path = url.path.rstrip("/") + "/models" + (f"?{query}" if query else "")
+        return self.head(0, stream=False, lines=lines).replace(b"POST " + plain.encode(), b"GET " + path.encode(), 1)
+
     def upload_head(self, framing: bytes, content_type: bytes, *, stream: bool) -> bytes:
         """Return the head of a request with a form.
 

@@ -75,6 +75,7 @@ UNHEALTHY = Metric(
     "1 for each deployment that is open, half_open or cooling; a healthy one has no sample.",
     ("provider", "model", "state"),
 )
+PROBES = Metric("probes_total", "counter", "Probes of providers, by what they found.", ("provider", "finding"))
 RETRIES_REFUSED = Metric(
     "retries_refused_total",
     "counter",
@@ -324,6 +325,8 @@ DEPLOYMENT_OPENED = Event("deployment_opened", logging.WARNING)
 """It fails, and is left alone for a while; told by the worker that found it."""
 DEPLOYMENT_REFUSES = Event("deployment_refuses", logging.ERROR)
 """The provider refuses our key, or our budget there is spent: nobody but the operator can mend that."""
+DEPLOYMENT_HALF_OPENED = Event("deployment_half_opened", logging.INFO)
+"""A probe found that it answers again: a request tries it before its time."""
 DEPLOYMENT_CLOSED = Event("deployment_closed", logging.INFO)
 """It works again."""
 ANSWER_UNTOLD = Event("answer_untold", logging.INFO)

@@ -10,13 +10,12 @@ from sluicegate.errors import (
     SluicegateError,
     UpstreamError,
     UpstreamGarbled,
-    UpstreamStatus,
     UpstreamTimeout,
 )
 from sluicegate.messages import Shape
 from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
 from sluicegate.routing.health import CLOSED
-from sluicegate.routing.retry import Attempt, Progress, next_attempt
+from sluicegate.routing.retry import Attempt, Progress, may_have_cost, next_attempt
 from sluicegate.server import continuous, own_responses, telemetry
 from sluicegate.server.choosing import Served
 from sluicegate.server.deployments import Standing
@@ -314,12 +313,7 @@ class AttemptingRequest(RunningRequest):
         outcome = error.kind
         self._bench.deployments.failed(self._standing, error)
         self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, outcome)
-        sent = (
-            not (isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect"))
-            and error.retry != "same"
-        )
-        refused = isinstance(error, UpstreamStatus) and error.upstream_status < 500
-        if sent and not refused and self._first_content is None:
+        if self._first_content is None and may_have_cost(error):
             self._tab.lost_attempt(self._number, provider, model, time.time(), type(error).__name__)
 
 
