@@ -12,7 +12,7 @@ import pytest
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.simulator import Simulator
 from tests.conftest import PRICE, StartInProcess, make_config
-from tests.faults.test_chat_faults import ANSWER, CLOCKS, LIGHT, MAX_ATTEMPTS, MENDED, REJECTED
+from tests.faults.faulty import ANSWER, CLOCKS, LIGHT, MAX_ATTEMPTS, MENDED, PATIENCE, REJECTED, UNREACHABLE
 from tests.grid.scenes import Prompt
 from tests.grid.sdks import SdkError, Sdks
 
@@ -45,7 +45,7 @@ def config_of(simulator: Simulator, format: str) -> dict[str, Any]:
 
 def _words(path: str, format: str) -> list[str]:
     """Return the faults to try; in two formats the last event is an answer by itself."""
-    words = LIGHT if path == "own" else ABROAD
+    words = [word for word in LIGHT if word not in (*PATIENCE, *UNREACHABLE)] if path == "own" else ABROAD
     return [word for word in words if word != "end-only" or format not in ("responses", "gemini")]
 
 

@@ -154,7 +154,7 @@ def heard_stream(format: str, response: Response, model: str, *, fails: bool = F
     """Check a streamed answer by its format's grammar and return what it says."""
     assert response.status == 200, response.body
     assert response.header("content-type") == "text/event-stream; charset=utf-8"
-    parsed: ParsedStream = _CHECK[format](response.body, model=model, end="error" if fails else "done")
+    parsed: ParsedStream = CHECK[format](response.body, model=model, end="error" if fails else "done")
     if fails:
         text = parsed.text
         if format == "responses":  # its items stay open
@@ -177,7 +177,7 @@ def heard_stream(format: str, response: Response, model: str, *, fails: bool = F
     )
 
 
-_CHECK = {
+CHECK = {
     "chat": check_chat_stream,
     "completions": check_completions_stream,
     "responses": check_responses_stream,

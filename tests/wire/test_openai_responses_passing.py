@@ -550,3 +550,12 @@ def test_a_huge_event_passes_or_is_refused_by_its_size() -> None:
     small = CODEC.pass_stream(ASKED, PassOptions(count_text=len, max_event_bytes=1_000_000))
     with pytest.raises(DecodeError):
         small.feed(raw)
+
+
+def test_events_without_a_type_are_left_out() -> None:
+    """SDKs read the type of every event; one that has none breaks them."""
+    events = by_event(fixture("text"))
+    odd = b'data: {"choices":[],"x":"\xff\xfe"}\n\n'
+    ran = passed([b"".join([*events[:4], odd, *events[4:]])])
+    assert ran.raw == expected(fixture("text"))
+    assert ran.codec.repaired

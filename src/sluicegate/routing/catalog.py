@@ -278,7 +278,11 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
             for deployment in model.deployments:
                 before, star, after = deployment.model.partition("*")
                 rest = upstream_id.removeprefix(before).removesuffix(after)
-                if deployment.provider == provider and star and deployment.model.replace("*", rest) == upstream_id:
+                if (
+                    deployment.provider == provider
+                    and star
+                    and deployment.model.replace("*", rest) == upstream_id
+                ):
                     return model, self._with_id(deployment, rest)
         return None
 

@@ -71,7 +71,13 @@ def begin(opens: int, open_s: float, now: float, seed: int, rules: ProbeRules) -
 
 
 def after_finding(
-    watch: Watch, finding: Finding, open_s: float, now: float, seed: int, rules: ProbeRules, health: HealthRules
+    watch: Watch,
+    finding: Finding,
+    open_s: float,
+    now: float,
+    seed: int,
+    rules: ProbeRules,
+    health: HealthRules,
 ) -> tuple[Watch, float]:
     """Return the watch after a probe, and how long the deployment stays open from now on.
 

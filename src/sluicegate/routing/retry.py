@@ -181,5 +181,7 @@ def _wait(made: int, seed: int) -> float:
 
 def may_have_cost(error: UpstreamError) -> bool:
     """Whether a provider may have worked, and so charge the operator, for an attempt that failed before any content."""
-    unsent = error.retry == "same" or (isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect"))
+    unsent = error.retry == "same" or (
+        isinstance(error, UpstreamTimeout) and error.phase in ("pool", "connect")
+    )
     return not unsent and not (isinstance(error, UpstreamStatus) and error.upstream_status < 500)

@@ -93,7 +93,11 @@ class ProbeDesk:
         self._kinds: dict[str, Probe] = {
             name: provider.probe or self._rules.kind for name, provider in catalogue.providers.items()
         }
-        known = {(target.provider, target.model) for model in catalogue.models.values() for target in model.deployments}
+        known = {
+            (target.provider, target.model)
+            for model in catalogue.models.values()
+            for target in model.deployments
+        }
         self._known = {}
         self._closed_due = {}
         for provider, model in sorted(known):
@@ -173,7 +177,9 @@ class ProbeDesk:
     def _ask_due(self) -> None:
         now = self._loop.time()
         due = [(watch.due_at, place) for place, watch in self._watches.items() if watch.due_at <= now]
-        unwell = {(health.provider, health.model) for health in self._board.current()} if self._closed_due else ()
+        unwell = (
+            {(health.provider, health.model) for health in self._board.current()} if self._closed_due else ()
+        )
         for _, (provider, model) in sorted(due):
             if self._kinds[provider] == "models":
                 models = [other for name, other in self._watches if name == provider]

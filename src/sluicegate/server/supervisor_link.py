@@ -36,8 +36,8 @@ from sluicegate.server.control_messages import (
     WorkerBeat,
 )
 from sluicegate.server.generation_messages import GenerationTold, RunningAsked, RunningTold
-from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 from sluicegate.server.job_messages import JobAsked, JobTold, ObjectsTold
+from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 
 WAKE_S = 0.02
 """Wakes of the supervisor are gathered for so long."""

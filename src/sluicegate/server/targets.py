@@ -163,7 +163,9 @@ class Target:
         url = urlsplit(self._url())
         query = "&".join(part for part in (url.query, urlencode(dict(self.provider.query))) if part)
         path = url.path.rstrip("/") + "/models" + (f"?{query}" if query else "")
-        return self.head(0, stream=False, lines=lines).replace(b"POST " + plain.encode(), b"GET " + path.encode(), 1)
+        return self.head(0, stream=False, lines=lines).replace(
+            b"POST " + plain.encode(), b"GET " + path.encode(), 1
+        )
 
     def upload_head(self, framing: bytes, content_type: bytes, *, stream: bool) -> bytes:
         """Return the head of a request with a form.

@@ -75,7 +75,9 @@ UNHEALTHY = Metric(
     "1 for each deployment that is open, half_open or cooling; a healthy one has no sample.",
     ("provider", "model", "state"),
 )
-PROBES = Metric("probes_total", "counter", "Probes of providers, by what they found.", ("provider", "finding"))
+PROBES = Metric(
+    "probes_total", "counter", "Probes of providers, by what they found.", ("provider", "finding")
+)
 RETRIES_REFUSED = Metric(
     "retries_refused_total",
     "counter",

@@ -271,7 +271,9 @@ FAULTS: Mapping[str, FaultEntry] = {
     "reset-done": FaultEntry("resets after the end marker", lambda o: Script(steps=(Play(), Reset()))),
     "huge": FaultEntry(
         "one event of `bytes` bytes",
-        lambda o: Script(steps=(Play(stop=1), Huge(bytes=o.bytes or 1 << 20), Play(start=1))),
+        lambda o: Script(
+            steps=(Play(stop=o.after + 2), Huge(bytes=o.bytes or 1 << 20), Play(start=o.after + 2))
+        ),
     ),
     "endless": FaultEntry("a line that never ends", lambda o: Script(steps=(EndlessLine(),))),
     "flood": FaultEntry(

@@ -10,7 +10,7 @@ import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_usage import count, with_members
+from sluicegate.wire.openai_usage import count, with_members, without_negatives
 
 INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -134,6 +134,7 @@ def settled_usage(reported: bytes | None, bill_usage: Usage, members: bytes, *, 
     """
     if reported is None:
         return with_members(write_usage(bill_usage), members)
+    reported = without_negatives(reported)
     counts = input_counts(bill_usage)
     if not repeat_input:
         present = {member.key for member in json_edit.inner_members(reported, 0)}

@@ -10,7 +10,7 @@ import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_usage import count, with_members
+from sluicegate.wire.openai_usage import count, with_members, without_negatives
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -153,6 +153,7 @@ def settled_usage(reported: bytes | None, usage: Usage, members: bytes) -> bytes
     """
     if reported is None:
         return with_members(write_usage(usage), members)
+    reported = without_negatives(reported)
     present = {member.key for member in json_edit.inner_members(reported, reported.index(b"{"))}
     wanted = {
         key: b"%d" % tokens

@@ -164,6 +164,8 @@ class ResponsesStream:
             self._take_start(payload, piece)
         elif piece.type in ENDS:
             self._take_end(payload, piece)
+        elif not piece.type:
+            self._put_right = True  # no client could tell what it is
         elif piece.type != "keepalive" or self._started:
             self._take_content(payload, piece)
 

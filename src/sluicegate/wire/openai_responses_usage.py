@@ -8,7 +8,7 @@ from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_event import Response
-from sluicegate.wire.openai_usage import count, with_members
+from sluicegate.wire.openai_usage import count, with_members, without_negatives
 
 
 def read_usage(response: Response, can: Capabilities | None = None) -> Usage | None:
@@ -82,6 +82,7 @@ def settled_usage(reported: bytes, usage: Usage, members: bytes, *, whole: bool 
     """
     if not reported.startswith(b"{"):
         return with_members(write_usage(usage), members)
+    reported = without_negatives(reported)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
     totals = {"input_tokens": into, "output_tokens": out, "total_tokens": into + out}
     wanted = {name: b"%d" % tokens for name, tokens in totals.items()}

@@ -186,6 +186,7 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     """
     if reported is None:
         return write_usage(usage)
+    reported = without_negatives(reported)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
     said = _decode_said(reported)
     told = (said.prompt_tokens, said.completion_tokens, said.total_tokens)
@@ -197,6 +198,21 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     return json_edit.splice(
         reported, json_edit.edits(reported, json_edit.inner_members(reported, start), wanted, start=start)
     )
+
+
+def without_negatives(reported: bytes) -> bytes:
+    """Return a provider's usage object, of any format, with 0 for every count below it: clients add them up."""
+    if b":-" not in reported and b": -" not in reported:
+        return reported  # always, but for servers that subtract wrongly
+    return msgspec.json.encode(_not_below_zero(msgspec.json.decode(reported)))
+
+
+def _not_below_zero(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _not_below_zero(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_not_below_zero(inner) for inner in value]
+    return 0 if type(value) is int and value < 0 else value
 
 
 def with_members(object_json: bytes, members: bytes) -> bytes:
