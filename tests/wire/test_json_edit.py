@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluicegate.errors import DecodeError
 from sluicegate.wire import json_edit
-from sluicegate.wire.json_edit import Edit, Member
+from sluicegate.wire.json_edit import Member
 
 Pairs = list[tuple[str, Any]]
 
@@ -150,10 +150,7 @@ def test_nothing_to_do_returns_the_same_bytes() -> None:
 
 
 def test_splice_takes_edits_in_any_order() -> None:
-    assert (
-        json_edit.splice(b"0123456789", [Edit(5, 7, b"xx"), Edit(0, 1, b""), Edit(10, 10, b"!")])
-        == b"1234xx789!"
-    )
+    assert json_edit.splice(b"0123456789", [(5, 7, b"xx"), (0, 1, b""), (10, 10, b"!")]) == b"1234xx789!"
 
 
 def test_wrong_spans_of_duplicates_are_not_believed() -> None:

@@ -139,6 +139,7 @@ class Gateway:
         self._inbound.settings = settings.server
         self._overload.apply(settings.server)
         self._auth = Authenticator(self._link, settings.key_secret)
+        self._inbound.heads.clear()  # they hold hashes under the secret that was
 
     async def drain(self, timeout_s: float, *, succeeded: bool = False) -> None:
         """Refuse new requests, and return when the running ones have ended, by themselves or at the limit.
@@ -217,34 +218,49 @@ class Gateway:
     def head_received(self, exchange: Exchange) -> None:
         """Answer what needs no body, and refuse early what can be refused by its head."""
         try:
-            if exchange.method == "OPTIONS":
-                self._answer_options(exchange)
-                return
-            route = match(exchange.method, exchange.path, exchange.query)
-            if route.kind == "probe":
-                self._answer_probe(exchange)
-                return
-            coding = exchange.header(b"content-encoding")
-            if coding is not None and coding.lower() != b"identity":
-                raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
+            route = exchange.memo.route
+            if route is None:
+                route = self._read_route(exchange)
+                if route is None:
+                    return
             if self._draining:
                 exchange.closing = True
                 raise Overloaded("The gateway is restarting.")
             self._overload.check()
             exchange.route = route
-            if takes_form(route, exchange.header(b"content-type")):
-                boundary = boundary_of(exchange.header(b"content-type"))
-                exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
-                exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
-            elif route.kind == "upload":
-                boundary = boundary_of(exchange.header(b"content-type"))
-                exchange.body_sink = FileUpload(exchange, boundary, exchange.max_body_bytes)
-                exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
             exchange.caller = self._auth.find_now(exchange)
             if exchange.caller is None and not exchange.complete:
                 self._loop.create_task(self._refuse_stranger(exchange))
         except SluicegateError as error:
             self._refuse(exchange, error)
+
+    def _read_route(self, exchange: Exchange) -> Route | None:
+        """Return what a request asks for, made ready to take its body; None where it has been answered.
+
+        Raises:
+            ClientError: it cannot be served, as its head says.
+        """
+        if exchange.method == "OPTIONS":
+            self._answer_options(exchange)
+            return None
+        route = match(exchange.method, exchange.path, exchange.query)
+        if route.kind == "probe":
+            self._answer_probe(exchange)
+            return None
+        coding = exchange.header(b"content-encoding")
+        if coding is not None and coding.lower() != b"identity":
+            raise UnsupportedMedia("Request bodies with a Content-Encoding are not supported.")
+        if route.kind == "generate":
+            exchange.memo.route = route
+        elif takes_form(route, exchange.header(b"content-type")):
+            boundary = boundary_of(exchange.header(b"content-type"))
+            exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
+            exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
+        elif route.kind == "upload":
+            boundary = boundary_of(exchange.header(b"content-type"))
+            exchange.body_sink = FileUpload(exchange, boundary, exchange.max_body_bytes)
+            exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
+        return route
 
     async def _refuse_stranger(self, exchange: Exchange) -> None:
         """Tell a caller whose key nobody knows at once, and not only when its whole body has come."""

@@ -50,9 +50,12 @@ class Authenticator:
         Raises:
             Unauthenticated: no credential that could be a key, more than one key, a revoked or an expired one.
         """
-        hashes = self._hashes(exchange)
-        records = [record for hash in hashes if (record := self._link.keys.get(hash)) is not None]
-        return self._judge(records) if records else None
+        keys = self._link.keys
+        hashes = exchange.memo.key_hashes or self._hashes(exchange)
+        if len(hashes) == 1:
+            record = keys.get(hashes[0])
+            return None if record is None else self._judge(record)
+        return self._judge_all([record for hash in hashes if (record := keys.get(hash)) is not None])
 
     async def find(self, exchange: Exchange) -> KeyRecord:
         """Return the caller, asking the supervisor about keys that are not in memory yet.
@@ -65,13 +68,14 @@ class Authenticator:
         if record is not None:
             return record
         records = []
-        for hash in self._hashes(exchange):
+        for hash in exchange.memo.key_hashes:
             found = await self._link.find_key(hash)
             if found is not None:
                 records.append(found)
-        if not records:
+        known = self._judge_all(records)
+        if known is None:
             raise Unauthenticated("Incorrect API key provided.")
-        return self._judge(records)
+        return known
 
     def _hashes(self, exchange: Exchange) -> list[bytes]:
         found = credentials(exchange)
@@ -84,13 +88,17 @@ class Authenticator:
         if not likely:
             raise Unauthenticated("Incorrect API key provided.")
         secret = self._secret
-        return [hashlib.blake2b(value, digest_size=32, key=secret).digest() for value in likely]
+        hashes = [hashlib.blake2b(value, digest_size=32, key=secret).digest() for value in likely]
+        exchange.memo.key_hashes = hashes
+        return hashes
 
-    @staticmethod
-    def _judge(records: list[KeyRecord]) -> KeyRecord:
+    def _judge_all(self, records: list[KeyRecord]) -> KeyRecord | None:
         if len(records) > 1:
             raise Unauthenticated("Two different API keys were provided.")
-        record = records[0]
+        return self._judge(records[0]) if records else None
+
+    @staticmethod
+    def _judge(record: KeyRecord) -> KeyRecord:
         if record.revoked:
             raise Unauthenticated("This API key has been revoked.")
         if record.expires_at is not None and record.expires_at.timestamp() <= time.time():

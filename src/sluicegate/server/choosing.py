@@ -48,11 +48,12 @@ def find_model(catalogue: Catalogue, key: KeyRecord, name: str, param: str = "mo
 
 def allowed(key: KeyRecord, asked: str, model: Model) -> bool:
     """Whether a key's list of models has the id that was asked for, or the model it stands for."""
-    return any(
-        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
-        for pattern in key.models
-        for name in (asked, model.id)
-    )
+    for pattern in key.models:
+        if pattern == "*" or pattern == asked or pattern == model.id:
+            return True
+        if pattern.endswith("*") and (asked.startswith(pattern[:-1]) or model.id.startswith(pattern[:-1])):
+            return True
+    return False
 
 
 def overridden(

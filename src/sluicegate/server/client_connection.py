@@ -187,7 +187,7 @@ class InboundConnection(asyncio.Protocol):
         server = self.server
         exchange = Exchange(self, self._received_at, server.settings.max_body_bytes)
         try:
-            exchange.parse(head)
+            server.heads.read(exchange, head)
         except ClientError as error:
             self._refuse(exchange, error)
             return
@@ -396,6 +396,7 @@ class InboundConnection(asyncio.Protocol):
         """Answer what this layer does not take; the connection closes: its framing cannot be relied on."""
         if exchange is None:
             exchange = Exchange(self, self._received_at, 0)
+            exchange.clear()
         self._exchange = exchange
         exchange.closing = True
         known = exchange if exchange.path else None

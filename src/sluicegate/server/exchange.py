@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
 from sluicegate.errors import SluicegateError
-from sluicegate.server.http_head import RequestHead
+from sluicegate.server.http_head import Header, HeadMemo, RequestHead
 
 if TYPE_CHECKING:
     from sluicegate.server.client_connection import InboundConnection
@@ -20,6 +20,8 @@ HIGH_WATER_BYTES = 65_536
 """Unsent bytes of an answer above which its writer is told to pause."""
 
 _CLOSE = b"connection: close\r\n"
+_NO_HEADERS: list[Header] = []
+_NO_MEMO = HeadMemo()
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -127,7 +129,6 @@ class Exchange(RequestHead):
     on_resume: Callable[[], None] | None
 
     def __init__(self, connection: "InboundConnection", received_at: float, max_body_bytes: int) -> None:
-        super().__init__()
         self._connection = connection
         self._transport = connection.transport
         self._open = self._sized = False
@@ -163,7 +164,9 @@ class Exchange(RequestHead):
         if self.held_end is not None:
             self.held_end.answer = (status, headers, body)
             return
-        self._begin_answer()
+        if self.answered:
+            raise AssertionError("a request is answered once")
+        self.answered = True
         if self.gone:
             return
         if not self.complete:
@@ -278,6 +281,12 @@ class Exchange(RequestHead):
         if self.held_bytes:
             self._connection.server.inflight_bytes -= self.held_bytes
             self.held_bytes = 0
+
+    def forget_head(self) -> None:
+        """Let go what the head said beyond the request line: an answer may run for long, and many of them."""
+        self.headers = _NO_HEADERS
+        self.memo = _NO_MEMO
+        self.route = None
 
     def hold(self, size: int) -> None:
         """Count bytes of the body that have arrived."""

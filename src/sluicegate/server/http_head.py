@@ -72,11 +72,23 @@ class _HeaderSink:
 _SINK = _HeaderSink()
 
 
+class HeadMemo:
+    """What the application concluded from a head, for all requests that bring the same one."""
+
+    __slots__ = ("key_hashes", "route")
+
+    def __init__(self) -> None:
+        self.route: object = None
+        """What is asked for, once it is known that the head alone holds nothing against it."""
+        self.key_hashes: list[bytes] = []
+        """Of the credentials that it brings, once they were looked at."""
+
+
 class RequestHead:
     """What a request's head says.
 
-    Invariant: after `parse` at most one of `content_length` and `chunked` is set, and the body is framed by
-    that alone.
+    Unset until `clear`, `parse` or `be_like`. Invariant after the last two: at most one of `content_length` and
+    `chunked` is set, and the body is framed by that alone.
     """
 
     __slots__ = (
@@ -88,6 +100,7 @@ class RequestHead:
         "http10",
         "idempotency_key",
         "keep_alive",
+        "memo",
         "method",
         "path",
         "query",
@@ -109,17 +122,31 @@ class RequestHead:
     idempotency_key: bytes | None
     keep_alive: bool
     """Whether the client lets the connection go on."""
+    memo: HeadMemo
 
-    def __init__(self) -> None:
+    def clear(self) -> None:
+        """Say nothing yet."""
         self.method = self.path = self.query = ""
-        self.http10 = False
+        self.http10 = self.asks_gate = self.chunked = self.expects_continue = self.keep_alive = False
         self.headers = []
-        self.asks_gate = False
         self.content_length = 0
-        self.chunked = False
-        self.expects_continue = False
         self.idempotency_key = None
-        self.keep_alive = False
+        self.memo = HeadMemo()
+
+    def be_like(self, known: "RequestHead", content_length: int) -> None:
+        """Say what a head says that was read before, which differs in its length alone."""
+        self.method = known.method
+        self.path = known.path
+        self.query = known.query
+        self.http10 = known.http10
+        self.headers = known.headers
+        self.asks_gate = known.asks_gate
+        self.content_length = content_length
+        self.chunked = known.chunked
+        self.expects_continue = known.expects_continue
+        self.idempotency_key = known.idempotency_key
+        self.keep_alive = known.keep_alive
+        self.memo = known.memo
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a header, asked for in lower case."""
@@ -132,10 +159,10 @@ class RequestHead:
         """Read one whole head, its empty line included.
 
         Raises:
-            ClientError: it is malformed, ambiguous, too large, or asks for what HTTP/1.1 servers may refuse.
-            What was
+            ClientError: it is malformed, ambiguous, too large, or asks for what HTTP/1.1 servers may refuse. What was
                 understood before is set: `path` tells in which format the refusal should be written.
         """
+        self.clear()
         line = _REQUEST_LINE.match(data)
         if line is None:
             raise _bad_request_line(data)

@@ -14,6 +14,7 @@ from sluicegate.errors import SluicegateError
 from sluicegate.server.client_connection import InboundConnection
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
+from sluicegate.server.known_heads import KnownHeads
 from sluicegate.server.settings import ServerSettings
 
 UNSENT_BYTES = 131_072
@@ -57,13 +58,14 @@ class InboundServer:
         self.settings = settings
         self.deadlines = deadlines
         self.loop = loop
+        self.heads = KnownHeads()
         self.connections: set[InboundConnection] = set()
         self.inflight_bytes = 0
         """Bytes of request bodies in memory, over all connections."""
         self.draining = False
         self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
         """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
-        self._running: set[asyncio.Task[None] | None] = set()
+        self._running: dict[Exchange, asyncio.Task[None]] = {}
         self._emptied: asyncio.Future[None] | None = None
 
     async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -127,7 +129,7 @@ class InboundServer:
 
     def run(self, exchange: Exchange) -> None:
         """Have the application answer a whole request, in a task of its own."""
-        self._running.add(self.loop.create_task(self._handle(exchange)))
+        self._running[exchange] = self.loop.create_task(self._handle(exchange))
 
     async def _handle(self, exchange: Exchange) -> None:
         try:
@@ -135,9 +137,11 @@ class InboundServer:
         except Exception as error:
             self._fail(exchange, error)
         finally:
-            self._running.discard(asyncio.current_task())
-            exchange.give_up()
-            self._note_emptied()
+            del self._running[exchange]
+            if not exchange.ended:
+                exchange.give_up()
+            if self._emptied is not None:
+                self._note_emptied()
 
     def _fail(self, exchange: Exchange, error: Exception) -> None:
         try:

@@ -86,6 +86,7 @@ class Interpreter:
         "asked",
         "calls",
         "client",
+        "client_name",
         "dropped",
         "goes_on",
         "request",
@@ -118,6 +119,8 @@ class Interpreter:
             BadRequest: in the client's own terms.
         """
         self.client: Codec = FORMATS[format]
+        self.client_name: str = format
+        """What rows call the client's format."""
         self.request: PassedRequest = self.client.read_request(body, path_model, stream)
         self.array = array
         self.asked: Asked
@@ -165,11 +168,6 @@ class Interpreter:
     def stream_lines(self) -> bytes:
         """Return the header lines that say what a streamed answer is."""
         return ARRAY if self.array else EVENT_STREAM
-
-    @property
-    def client_name(self) -> str:
-        """What rows call the client's format."""
-        return self.client.name
 
     @property
     def keepalive(self) -> bytes:

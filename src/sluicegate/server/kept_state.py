@@ -58,7 +58,7 @@ def turn_back(
             if is_sealed(place.id) or (refers and _could_tell(place, format, speaks)):
                 raise unknown(place.path, place.id)
             continue
-        edits.append(Edit(place.start, place.end, json_edit.dumps(kept.id)))
+        edits.append((place.start, place.end, json_edit.dumps(kept.id)))
         if refers:
             keeper = _one_keeper(keeper, kept.provider, place)
     return json_edit.splice(body, edits), keeper

@@ -7,12 +7,13 @@ Source: OpenAI, "Rate limits in headers" (`x-ratelimit-*`, spans as `1m0s`); Ant
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sluicegate.billing.limits import Kind
 
 
-class Left(NamedTuple):
+class Left(msgspec.Struct, frozen=True, gc=False):
     """What one limit leaves."""
 
     kind: Kind
@@ -28,28 +29,34 @@ def limit_lines(lefts: Sequence[Left], *, messages: bool) -> bytes:
     Args:
         messages: in the words of the Messages format, else in those of OpenAI's.
     """
+    requests: Left | None = None
+    tokens: Left | None = None
+    for one in lefts:
+        if one.kind == "requests":
+            if requests is None or (one.left, one.limit) < (requests.left, requests.limit):
+                requests = one
+        elif one.kind == "tokens" and (tokens is None or (one.left, one.limit) < (tokens.left, tokens.limit)):
+            tokens = one
     lines = b""
-    for kind in ("requests", "tokens"):
-        tightest = min((one for one in lefts if one.kind == kind), key=_tightness, default=None)
-        if tightest is None:
-            continue
-        name = kind.encode()
-        if messages:
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(time.time() + tightest.reset_s)))
-            form = (
-                b"anthropic-ratelimit-%b-limit: %d\r\nanthropic-ratelimit-%b-remaining: %d\r\n"
-                b"anthropic-ratelimit-%b-reset: %b\r\n"
-            )
-            reset = at.encode()
-        else:
-            form = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
-            reset = _span(tightest.reset_s)
-        lines += form % (name, tightest.limit, name, tightest.left, name, reset)
+    for tightest in (requests, tokens):
+        if tightest is not None:
+            lines += _lines(tightest, messages=messages)
     return lines
 
 
-def _tightness(left: Left) -> tuple[int, int]:
-    return left.left, left.limit
+def _lines(left: Left, *, messages: bool) -> bytes:
+    name = left.kind.encode()
+    if messages:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(time.time() + left.reset_s)))
+        form = (
+            b"anthropic-ratelimit-%b-limit: %d\r\nanthropic-ratelimit-%b-remaining: %d\r\n"
+            b"anthropic-ratelimit-%b-reset: %b\r\n"
+        )
+        reset = at.encode()
+    else:
+        form = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
+        reset = _span(left.reset_s)
+    return form % (name, left.limit, name, left.left, name, reset)
 
 
 def _span(seconds: float) -> bytes:

@@ -140,7 +140,10 @@ class Ticket:
         Args:
             messages: in the words of the Messages format, else in those of OpenAI's.
         """
-        return limit_lines([_left(held, 60.0) for held in self._taken], messages=messages)
+        lefts = []
+        for held in self._taken:
+            lefts.append(Left(held.kind, held.limit, max(0, held.left + held.idle), 60.0))
+        return limit_lines(lefts, messages=messages)
 
 
 class LimitClerk:
@@ -219,7 +222,7 @@ class LimitClerk:
         second = int(now)
         covered = True
         for held in holding:
-            need = _need(held, tokens)
+            need = tokens if held.kind == "tokens" else 1
             if held.idle < need or (held.second != second and held.kind != "streams"):
                 covered = False
                 denied = held.denied if held.denied_until > now else None
@@ -228,7 +231,7 @@ class LimitClerk:
         if not covered:
             return None
         for held in holding:
-            held.idle -= _need(held, tokens)
+            held.idle -= tokens if held.kind == "tokens" else 1
         return Ticket(self, holding, second, tokens)
 
     def _holding(self, limits: tuple[Limits, ...]) -> tuple[_Held, ...]:

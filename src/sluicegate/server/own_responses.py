@@ -117,7 +117,7 @@ async def with_own_items(link: SupervisorLink, account_id: str, body: bytes) -> 
             for item in _decode_items(json_edit.decode_top(turn.response, "responses")["output"]):
                 told = json_edit.decode_top(bytes(item), "responses").get("id")
                 if told is not None and bytes(told) == json_edit.dumps(place.id):
-                    edits.append(Edit(*reference_at(body, place), bytes(item)))
+                    edits.append((*reference_at(body, place), bytes(item)))
     return json_edit.splice(body, edits)
 
 

@@ -210,8 +210,7 @@ class Relay(ABC):
         """Take the head of the provider's answer."""
         self.status = status
         self._last_byte_at = self._deadlines.now
-        for name, value in headers:
-            self.upstream_headers.setdefault(name, value)
+        self.upstream_headers = dict(reversed(headers))  # of two alike the first counts
         if status == 200:
             coding = self.upstream_headers.get(b"content-encoding", b"identity")
             if coding.lower() != b"identity":

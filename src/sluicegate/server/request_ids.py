@@ -7,13 +7,22 @@ which is never reused. The time keeps new rows together in the store's indexes.
 import os
 import re
 import time
+from collections import deque
 
 _ID = re.compile(r"req_([0-9a-f]{11})[0-9a-f]{24}([0-9a-f]{1,15})")
 
 
+_DRAWN = 256
+_random: deque[str] = deque()
+"""Random parts of the ids to come: they are drawn many at a time, as each draw is a system call."""
+
+
 def new_request_id(number: int) -> str:
     """Return an id for a request of the worker process with this number."""
-    return f"req_{time.time_ns() // 1_000_000:011x}{os.urandom(12).hex()}{number:x}"
+    if not _random:
+        drawn = os.urandom(12 * _DRAWN).hex()
+        _random.extend(drawn[at : at + 24] for at in range(0, len(drawn), 24))
+    return f"req_{time.time_ns() // 1_000_000:011x}{_random.popleft()}{number:x}"
 
 
 def read_request_id(request_id: str) -> tuple[float, int] | None:

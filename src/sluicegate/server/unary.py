@@ -107,6 +107,8 @@ class UnaryInterpreter:
         """
         assert route.endpoint is not None
         self._endpoint = route.endpoint
+        self.client_name: str = route.endpoint
+        """What rows call the endpoint."""
         self._policy: Policy = policy
         self.request = request
         self.upload = upload
@@ -137,11 +139,6 @@ class UnaryInterpreter:
     def stream_lines(self) -> bytes:
         """Return the header lines that say what a streamed answer is."""
         return b"content-type: %b\r\n" % self._kind if self.passes_bytes else EVENT_STREAM
-
-    @property
-    def client_name(self) -> str:
-        """What rows call the client's format."""
-        return self._endpoint
 
     @property
     def keepalive(self) -> bytes:

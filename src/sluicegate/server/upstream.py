@@ -303,7 +303,8 @@ class UpstreamConnection:
     def on_headers_complete(self) -> None:
         if self._complete:
             return
-        parser = cast(httptools.HttpResponseParser, self._parser)
+        parser = self._parser
+        assert parser is not None, "it is what calls this"
         status = parser.get_status_code()
         headers = self._headers
         if status < 200:

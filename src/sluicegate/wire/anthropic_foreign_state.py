@@ -40,7 +40,7 @@ def foreign_state_edits(body: bytes, messages_at: int) -> list[Edit]:
             edit = _judge(body, block_at)
             if edit is None:
                 continue
-            if edit.new:
+            if edit[2]:
                 edits.append(edit)
             else:
                 doomed.append(number)
@@ -49,7 +49,7 @@ def foreign_state_edits(body: bytes, messages_at: int) -> list[Edit]:
         else:
             edits += _removals(blocks, doomed)
     inside = [messages[place] for place in emptied]
-    kept = [edit for edit in edits if not any(start <= edit.start < end for start, end in inside)]
+    kept = [edit for edit in edits if not any(start <= edit[0] < end for start, end in inside)]
     return kept + _removals(messages, emptied)
 
 
@@ -64,11 +64,11 @@ def _judge(body: bytes, at: int) -> Edit | None:
         return None
     value = msgspec.json.decode(body[start:end], type=str)
     if not value:
-        return Edit(start, end, b"")
+        return (start, end, b"")
     opaque = open_envelope(value)
     if opaque is None:
         return None
-    return Edit(start, end, quote(opaque.value) if opaque.vendor == "anthropic" else b"")
+    return (start, end, quote(opaque.value) if opaque.vendor == "anthropic" else b"")
 
 
 def _removals(items: list[tuple[int, int]], doomed: list[int]) -> list[Edit]:
@@ -80,11 +80,11 @@ def _removals(items: list[tuple[int, int]], doomed: list[int]) -> list[Edit]:
         if place not in gone:
             kept_end = end
         elif kept_end is not None:
-            edits.append(Edit(kept_end, end, b""))
+            edits.append((kept_end, end, b""))
             kept_end = end
         else:
             following = items[place + 1][0] if place + 1 < len(items) else end
-            edits.append(Edit(start, following, b""))
+            edits.append((start, following, b""))
     return edits
 
 

@@ -59,7 +59,7 @@ def parted(payload: bytes, start: int, parts: list[Part]) -> list[Edit]:
             members = json_edit.inner_members(payload, place)
             text = next(payload[m.start : m.end] for m in reversed(members) if m.key == "text")
             thought = b',"thought":true' if part.thought else b""
-            found.append(Edit(place, place, b'{"text":%b%b},' % (text, thought)))
+            found.append((place, place, b'{"text":%b%b},' % (text, thought)))
             found += json_edit.edits(payload, members, {}, ("text", "thought"), start=place)
     return found
 

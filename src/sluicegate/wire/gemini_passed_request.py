@@ -147,7 +147,7 @@ class GeminiRequest:
         member = next(member for member in self._members if member.key == "contents")
         contents = self.body[member.start : member.end]
         cleaned = without_foreign_state(contents)
-        return [] if cleaned is contents else [Edit(member.start, member.end, cleaned)]
+        return [] if cleaned is contents else [(member.start, member.end, cleaned)]
 
 
 def _spelled(members: list[Member], name: str) -> str:

@@ -358,7 +358,7 @@ class GeminiStream:
             if content is not None and parts_of(candidates[place].content):
                 index = self._index_of(candidates[place], place)
                 contents.append(b'{"content":%b,"index":%d}' % (payload[content.start : content.end], index))
-                edits.append(Edit(content.start, content.end, _EMPTY_CONTENT))
+                edits.append((content.start, content.end, _EMPTY_CONTENT))
         same = b"".join(b',"%b":%b' % (key.encode(), value) for key, value in self._wanted.items())
         event = b'{"candidates":[%b]%b}' % (b",".join(contents), same)
         return event, json_edit.splice(payload, edits)

@@ -8,7 +8,7 @@ any wire format.
 import json
 import re
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -33,7 +33,7 @@ _SURROGATE = re.compile(rb"\\\\|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
 """Escaped backslashes are matched too, so that what follows them is not taken for an escape."""
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One member of a JSON object, by offsets into the bytes it was read from."""
 
     key: str
@@ -44,12 +44,8 @@ class Member(NamedTuple):
     """Of the value."""
 
 
-class Edit(NamedTuple):
-    """Replace the bytes from start to end."""
-
-    start: int
-    end: int
-    new: bytes
+Edit = tuple[int, int, bytes]
+"""Replace the bytes from the first offset to the second by these."""
 
 
 def members(data: bytes, format: str = "json") -> list[Member]:
@@ -197,26 +193,27 @@ def edits(
     missing = dict(wanted)
     kept_end: int | None = None
     cut_from: int | None = None
-    for key, key_at, value_at, end in members:
+    for member in members:
+        key, end = member.key, member.end
         if key in dropped or (key in wanted and key not in missing):
             if cut_from is None:
-                cut_from = key_at
+                cut_from = member.key_at
             continue
         if cut_from is not None:
-            found.append(Edit(cut_from, key_at, b""))
+            found.append((cut_from, member.key_at, b""))
             cut_from = None
         kept_end = end
         new = wanted.get(key)
         if new is not None:
             del missing[key]
-            if data[value_at:end] != new:
-                found.append(Edit(value_at, end, new))
+            if data[member.start : end] != new:
+                found.append((member.start, end, new))
     last_end = members[-1].end if members else data.index(b"{", start) + 1
     if cut_from is not None:
-        found.append(Edit(cut_from if kept_end is None else kept_end, last_end, b""))
+        found.append((cut_from if kept_end is None else kept_end, last_end, b""))
     if missing:
         added = b",".join(b'"%b":%b' % (key.encode(), new) for key, new in missing.items())
-        found.append(Edit(last_end, last_end, added if kept_end is None else b"," + added))
+        found.append((last_end, last_end, added if kept_end is None else b"," + added))
     return found
 
 
@@ -231,7 +228,7 @@ def changed(data: bytes, wanted: Mapping[str, bytes], dropped: Container[str] = 
 
 def replace_lone_surrogates(data: bytes) -> bytes:
     r"""Return JSON text in which every surrogate escape without its partner has become U+FFFD."""
-    return splice(data, [Edit(at, at + 6, b"\\ufffd") for at in lone_surrogates(data)])
+    return splice(data, [(at, at + 6, b"\\ufffd") for at in lone_surrogates(data)])
 
 
 def lone_surrogate(data: bytes) -> int | None:

@@ -14,7 +14,6 @@ import msgspec
 from sluicegate.messages import Format
 from sluicegate.wire import json_edit
 from sluicegate.wire.gemini_fields import camel
-from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.sealed_id import MARK, is_sealed
 
 _KEYS: Mapping[Format, frozenset[str]] = {
@@ -111,7 +110,8 @@ def places(data: bytes, format: Format) -> Iterator[Place]:
                 if data[start] in b"[{":
                     waiting.append((start, f"{path}[{number}]", is_item))
             continue
-        for key, _, start, end in json_edit.inner_members(data, at):
+        for member in json_edit.inner_members(data, at):
+            key, start, end = member.key, member.start, member.end
             name = camel(key) if is_gemini else key
             where = f"{path}.{name}" if path else name
             if name in keys:
@@ -176,7 +176,7 @@ def sealed(data: bytes, format: Format, close: Callable[[str], str]) -> bytes:
         close: turns a provider's id into ours.
     """
     edits = [
-        Edit(place.start, place.end, json_edit.dumps(close(place.id)))
+        (place.start, place.end, json_edit.dumps(close(place.id)))
         for place in places(data, format)
         if not is_sealed(place.id)
     ]

@@ -609,14 +609,14 @@ class ChatStream:
             if at < 0:
                 return None
             if value != wanted:
-                edits.append(Edit(at, at + len(value), wanted))
+                edits.append((at, at + len(value), wanted))
         for name in dropped:
             if b'"%b"' % name.encode() not in payload:
                 continue
             at = payload.find(_NULL_USAGE)
             if name != "usage" or at < 0 or json_edit.sole_value(payload, b"usage", b"null") < 0:
                 return None
-            edits.append(Edit(at, at + len(_NULL_USAGE), b""))
+            edits.append((at, at + len(_NULL_USAGE), b""))
         return edits
 
     def _needs_edit(self, choice: Choice, state: ChoiceState) -> bool:
@@ -656,8 +656,8 @@ class ChatStream:
         elif self._repair:
             dropped.append("role")
         if self._repair and _is_misnamed(delta):
-            _, _, value_at, value_end = spans["reasoning"]
-            in_delta["reasoning_content"] = payload[value_at:value_end]
+            reasoning = spans["reasoning"]
+            in_delta["reasoning_content"] = payload[reasoning.start : reasoning.end]
             dropped.append("reasoning")
         if pieces:
             tools = spans["tool_calls"]

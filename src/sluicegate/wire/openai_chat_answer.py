@@ -127,7 +127,7 @@ class ChatAnswer:
             for member in json_edit.inner_members(body, start):
                 if member.key == "message":
                     message = member
-                    edits.append(Edit(member.key_at, member.start, b'"delta":'))
+                    edits.append((member.key_at, member.start, b'"delta":'))
             if message is not None and body[message.start : message.end] != b"null":
                 edits += _numbered_calls(body, message.start)
         return json_edit.splice(body, edits)
@@ -138,15 +138,16 @@ class ChatAnswer:
         reported = self._usage_raw if self.usage is not None else None
         usage = with_members(encode_usage(reported, bill.usage), bill.in_usage)
         model = msgspec.json.encode(self._identity.model)
-        if all(_is_regular(choice) for choice in self._choices):
-            edits = self._usual_edits(model, usage)
-            if edits is None:
+        edits = None
+        for choice in self._choices:
+            if not _is_regular(choice):
                 edits = self._edits(model, usage)
+                places = json_edit.elements(body, self._choices_at())
+                for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
+                    edits += self._choice_edits(index, choice, start)
+                break
         else:
-            edits = self._edits(model, usage)
-            places = json_edit.elements(body, self._choices_at())
-            for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
-                edits += self._choice_edits(index, choice, start)
+            edits = self._usual_edits(model, usage) or self._edits(model, usage)
         return with_members(json_edit.splice(body, edits), bill.beside_usage)
 
     def _usual_edits(self, model: bytes, usage: bytes) -> list[Edit] | None:
@@ -168,8 +169,8 @@ class ChatAnswer:
         if model_at < 0 or usage_at < 0:
             return None
         return [
-            Edit(model_at, model_at + len(theirs), model),
-            Edit(usage_at, usage_at + len(self._usage_raw), usage),
+            (model_at, model_at + len(theirs), model),
+            (usage_at, usage_at + len(self._usage_raw), usage),
         ]
 
     def _edits(self, model: bytes, usage: bytes) -> list[Edit]:

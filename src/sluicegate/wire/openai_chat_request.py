@@ -69,7 +69,7 @@ class ChatRequest(OpenAIRequest):
         for message in edges.messages:
             if message.audio is not None:
                 self._names_sound = True
-        self.choices = number("n", edges.n, 1, MAX_CHOICES) or 1
+        self.choices = 1 if edges.n is None else number("n", edges.n, 1, MAX_CHOICES) or 1
         self.max_output_key = "max_completion_tokens"
         self.max_output_tokens = number("max_completion_tokens", edges.max_completion_tokens, 1)
         legacy = number("max_tokens", edges.max_tokens, 1)

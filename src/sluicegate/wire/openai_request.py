@@ -57,7 +57,10 @@ class OpenAIRequest(ReadBody):
     @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one."""
-        return other_models(self._members, self.value, _OTHER_MODELS)
+        members = self._members
+        if "models" in members or "fallbacks" in members:
+            return other_models(members, self.value, _OTHER_MODELS)
+        return None
 
     def upstream_body(
         self,
@@ -76,7 +79,11 @@ class OpenAIRequest(ReadBody):
             max_output_tokens: the limit to send instead of the client's, or None.
         """
         body = self.body
-        wanted = {"model": json_edit.dumps(model)}
+        named = json_edit.dumps(model)
+        if not ask_usage and not drop and max_output_tokens is None and "stream_options" not in self._members:
+            at = self._members["model"]  # nothing else changes
+            return body[: at.start] + named + body[at.end :]
+        wanted = {"model": named}
         dropped = set(drop)
         if not ask_usage:
             dropped.add("stream_options")
@@ -104,7 +111,10 @@ class OpenAIRequest(ReadBody):
 
     def _read_stream_options(self) -> None:
         """Read whether the client wants usage. Raises BadRequest."""
-        options = self._stream_options() if "stream_options" in self._members else {}
+        if "stream_options" not in self._members:
+            self.continuous_usage = self.include_usage = False
+            return
+        options = self._stream_options()
         self.continuous_usage = options.get("continuous_usage_stats", False)
         self.include_usage = options.get("include_usage", False) or self.continuous_usage
 

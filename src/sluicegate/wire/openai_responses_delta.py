@@ -146,7 +146,8 @@ def learn(payload: bytes, kind: str) -> UsualDelta | None:
     numbered: int | None = None
     number: int | None = None
     at = 0
-    for key, _, start, end in slots:
+    for slot in slots:
+        key, start, end = slot.key, slot.start, slot.end
         if key == "sequence_number":
             spelled = payload[start:end]
             if not spelled.isdigit():

@@ -89,7 +89,7 @@ def settled_usage(reported: bytes, usage: Usage, members: bytes, *, whole: bool 
     if whole:
         told = write_usage(usage)
         present = {member.key for member in json_edit.inner_members(reported, 0)}
-        for key, _, start, end in json_edit.inner_members(told, 0):
-            if key not in present:
-                wanted[key] = told[start:end]
+        for member in json_edit.inner_members(told, 0):
+            if member.key not in present:
+                wanted[member.key] = told[member.start : member.end]
     return with_members(json_edit.changed(reported, wanted), members)

@@ -189,8 +189,12 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     reported = without_negatives(reported)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
     said = _decode_said(reported)
-    told = (said.prompt_tokens, said.completion_tokens, said.total_tokens)
-    if told == (into, out, into + out) and {type(count) for count in told} == {int}:
+    if (
+        said.prompt_tokens == into
+        and said.completion_tokens == out
+        and said.total_tokens == into + out
+        and type(said.prompt_tokens) is type(said.completion_tokens) is type(said.total_tokens) is int
+    ):
         return reported  # nearly always
     totals = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
     wanted = {key: b"%d" % value for key, value in totals.items()}

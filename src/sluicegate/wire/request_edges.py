@@ -47,6 +47,11 @@ def read_members(body: bytes) -> list[Member]:
     Raises:
         BadRequest: what is wrong, with the byte offset where one can be told.
     """
+    return read_top(body)[0]
+
+
+def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
+    """Read a request's top level as `read_members`; return the members also by their keys."""
     if not body.isascii():
         try:
             body.decode()
@@ -60,12 +65,13 @@ def read_members(body: bytes) -> list[Member]:
         members = json_edit.members(body)
     except DecodeError as error:
         raise BadRequest(f"The request body is not valid: {error.message}.") from None
-    seen: set[str] = set()
+    by_key: dict[str, Member] = {}
     for member in members:
-        if member.key in seen and member.key in READ_KEYS:
-            raise BadRequest(f"Duplicate key '{member.key}' (at byte {member.key_at}).", param=member.key)
-        seen.add(member.key)
-    return members
+        key = member.key
+        if key in by_key and key in READ_KEYS:
+            raise BadRequest(f"Duplicate key '{key}' (at byte {member.key_at}).", param=key)
+        by_key[key] = member
+    return members, by_key
 
 
 class ReadBody:
@@ -76,8 +82,7 @@ class ReadBody:
     def __init__(self, body: bytes) -> None:
         """Read a body's top level. Raises BadRequest."""
         self.body = body
-        self._all_members = read_members(body)
-        self._members = {member.key: member for member in self._all_members}
+        self._all_members, self._members = read_top(body)
 
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""

@@ -16,8 +16,6 @@ CHECKPOINT_S = 5.0
 """A running stream that a crash charges for journals where it stands so often, and whenever its text is counted: about
 every 256 tokens.
 """
-_NO_HEADERS: list[tuple[bytes, bytes]] = []
-"""Of every request whose answer has begun; streams may be many."""
 
 
 class RunningRequest(EndingRequest):
@@ -40,8 +38,7 @@ class RunningRequest(EndingRequest):
         if self._standing.watched:
             self._bench.deployments.begun(self._standing, self._first_content - self._asked_at)
         self._exchange.release_body()
-        self._exchange.headers = _NO_HEADERS
-        self._exchange.route = None
+        self._exchange.forget_head()
         self._interpreter.release()
         if self._interpreter.goes_on is not None:
             self._exchange.hold(self._interpreter.goes_on.first_bytes)

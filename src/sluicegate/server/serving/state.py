@@ -246,7 +246,7 @@ class RequestState:
         dropped = self._interpreter.dropped
         if self._limit is not None:
             dropped = [*dropped, f"{self._request.max_output_key};cut to credit"]
-        if self._answer is not None:
+        if self._answer is not None and self._interpreter.untold:
             dropped = [*dropped, *(f"{what};of the answer" for what in self._interpreter.untold)]
         upstream_id = self._codec.upstream_id if self._codec is not None else row.upstream_id
         lines = answer_headers(

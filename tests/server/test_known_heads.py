@@ -1,0 +1,132 @@
+"""Heads that come again are read once, and mean the same as when they were read anew."""
+
+import gc
+
+import pytest
+
+from sluicegate.errors import BadRequest
+from sluicegate.server.http_head import RequestHead
+from sluicegate.server.known_heads import MAX_KNOWN, MAX_KNOWN_BYTES, KnownHeads
+from tests.conftest import KEY
+from tests.fakes import ask, chat
+from tests.inprocess import InProcessGate
+
+SECRET = b"sg-a-secret-that-nobody-keeps-0123456789"
+LINES = (
+    b"POST /v1/chat/completions?a=b HTTP/1.1\r\nHost: gate:4000\r\nAuthorization: Bearer " + SECRET + b"\r\n"
+    b"X-Sluicegate-Provider: p\r\nContent-Length: %s\r\nUser-Agent: x\r\n\r\n"
+)
+
+
+def read(heads: KnownHeads, data: bytes, *, concluded: bool = True) -> RequestHead:
+    head = RequestHead()
+    heads.read(head, data)
+    if concluded:
+        head.memo.key_hashes = [b"h"]
+    return head
+
+
+def said(head: RequestHead) -> dict[str, object]:
+    names = set(RequestHead.__slots__) - {"headers", "memo"}
+    return {name: getattr(head, name) for name in names}
+
+
+def test_a_head_that_came_before_says_the_same_with_its_own_length() -> None:
+    heads = KnownHeads()
+    first, second, third = (read(heads, LINES % length) for length in (b"7", b"7", b"123456"))
+    assert said(second) == said(first)
+    assert said(third) == said(first) | {"content_length": 123456}
+    assert third.memo is second.memo, "it is known by now"
+    kept = [header for header in first.headers if header[0] not in (b"authorization", b"content-length")]
+    assert [header for header in third.headers if header[0] != b"content-length"] == kept
+
+
+def test_no_credential_and_no_head_stays_in_memory() -> None:
+    heads = KnownHeads()
+    for _ in range(3):
+        read(heads, LINES % b"1")
+    seen: set[int] = set()
+    waiting: list[object] = [heads]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type):
+            continue
+        seen.add(id(one))
+        assert not (isinstance(one, bytes) and SECRET in one)
+        waiting += gc.get_referents(one)
+    assert len(seen) > 10, "it has been looked through"
+
+
+@pytest.mark.parametrize("line", [b"Idempotency-Key: a\r\n", b"Expect: 100-continue\r\n"])
+def test_what_differs_from_request_to_request_is_read_each_time(line: bytes) -> None:
+    heads = KnownHeads()
+    data = (LINES % b"1").replace(b"User-Agent: x\r\n", line)
+    for _ in range(3):
+        head = read(heads, data)
+        assert head.expects_continue or head.idempotency_key == b"a"
+    assert all(head is None for head in heads._known.values())
+
+
+def test_a_key_in_the_query_is_not_kept() -> None:
+    heads = KnownHeads()
+    data = (LINES % b"1").replace(b"a=b", b"key=" + SECRET)
+    for _ in range(3):
+        assert "key=" in read(heads, data).query
+    assert all(head is None for head in heads._known.values())
+
+
+def test_a_head_whose_credentials_were_refused_is_looked_at_again() -> None:
+    heads = KnownHeads()
+    for _ in range(3):
+        head = read(heads, LINES % b"1", concluded=False)
+        assert (b"authorization", b"Bearer " + SECRET) in head.headers
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_ambiguous_lengths_are_refused_beside_a_known_head(known: int) -> None:
+    heads = KnownHeads()
+    for _ in range(known):
+        read(heads, LINES % b"5")
+    for wrong in (
+        (LINES % b"5").replace(b"User-Agent: x", b"Content-Length: 6"),
+        (LINES % b"5").replace(b"User-Agent: x", b"Transfer-Encoding: chunked"),
+        (LINES % b"5, 5"),
+        (LINES % b""),
+        (LINES % b"+5"),
+        (LINES % b"1" * 16),
+    ):
+        with pytest.raises(BadRequest):
+            read(heads, wrong)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    heads = KnownHeads()
+    for number in range(3 * MAX_KNOWN):
+        data = (LINES % b"1").replace(b"User-Agent: x", b"User-Agent: %d" % number)
+        read(heads, data)
+        read(heads, data)
+        assert len(heads._known) <= MAX_KNOWN
+    long = (LINES % b"1").replace(b"User-Agent: x", b"User-Agent: " + b"x" * MAX_KNOWN_BYTES)
+    before = len(heads._known)
+    for _ in range(3):
+        read(heads, long)
+    assert len(heads._known) == before
+
+
+async def test_c1_a_wrong_key_is_told_the_same_however_often_it_comes(gate_inprocess: InProcessGate) -> None:
+    for key in ("short", "sg-nobody-knows-this-key-0123456789"):
+        for _ in range(4):
+            answer = await ask(gate_inprocess.url, "/v1/chat/completions", chat("m", stream=False), key=key)
+            assert answer.status == 401
+            assert answer.json()["error"]["message"] == "Incorrect API key provided."
+
+
+async def test_c1_who_comes_again_is_known_and_charged_each_time(gate_inprocess: InProcessGate) -> None:
+    for number in range(1, 6):
+        answer = await ask(
+            gate_inprocess.url, "/v1/chat/completions", chat("m", stream=False, user="u" * number), key=KEY
+        )
+        assert answer.status == 200
+    rows = await gate_inprocess.wait_for_rows(5)
+    assert [row.status for row in rows] == ["ok"] * 5
+    assert len(gate_inprocess.gateway._inbound.heads._known) == 1, "all of them had the same head"
