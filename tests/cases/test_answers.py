@@ -56,7 +56,7 @@ async def test_answer(world: World, case: Case, client: str) -> None:
 def check(case: Case, client: str, outcome: Outcome, *, stream: bool = True) -> None:
     """Compare what was heard and booked with what the case says."""
     row, heard = outcome.row, outcome.heard
-    assert row is not None, "no row"
+    assert row is not None, f"no row of {outcome.response.status}: {outcome.response.body[:300]!r}"
     if case.fails is not None:
         assert outcome.told is not None, f"a false end: {heard}"
         status, word = wording(client, case.fails)
