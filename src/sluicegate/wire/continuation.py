@@ -10,7 +10,6 @@ import msgspec
 from sluicegate.messages import Pause, Request
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_record import AnswerRecord
-from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.translation import Continuation
 
 
@@ -39,7 +38,7 @@ class AnthropicContinuation:
             return None
         end = members["messages"].end - 1
         turn = b',{"role":"assistant","content":[%b]}' % b",".join(said)
-        body = json_edit.splice(self._body, [Edit(end, end, turn)])
+        body = json_edit.splice(self._body, [(end, end, turn)])
         wanted = {"max_tokens": b"%d" % limit}
         if self._record.container is not None:
             wanted["container"] = json_edit.dumps(self._record.container)
