@@ -407,7 +407,6 @@ providers:
         ("server: {cors_origins: [http://a.b]}", "server.cors_origins: accepted, but not built yet"),
         ("store: postgresql://u:secretpass@h/db", "store: accepted, but not built yet"),
         ("counters: redis://:secretpass@h", "counters: accepted, but not built yet"),
-        ("stream: {continue_midstream: on}", "stream.continue_midstream: accepted, but not built yet"),
         (
             one_model(provider=", tls: {verify: false}"),
             "providers.p.tls.verify: its certificate is not checked",
@@ -419,10 +418,6 @@ providers:
         (
             one_model() + "keys: [{name: a, key: aaaaaaaaaaaaaaaa, models: [n, m]}]",
             "keys[0].models[0]: there is no model n",
-        ),
-        (
-            "providers: {a: &p {base_url: http://a.b, stream: {continue_midstream: true}}, b: *p}",
-            "providers.a.stream.continue_midstream (and 1 more): accepted, but not built yet",
         ),
         (
             "keys: [{name: a, key: aaaaaaaaaaaaaaaa, expires_at: 2020-01-01}]",
@@ -458,6 +453,14 @@ def test_google_service_accounts(tmp_path: Path) -> None:
     assert (provider.auth, provider.api_keys) == ("google", ())
     assert provider.google_credentials is not None
     assert json.loads(provider.google_credentials) == account
+
+
+def test_the_places_of_one_setting_make_one_warning(tmp_path: Path) -> None:
+    account = {"client_email": "a@b", "private_key": "k", "token_uri": "https://t.example"}
+    (tmp_path / "sa.json").write_text(json.dumps(account))
+    text = "providers: {a: &p {base_url: http://a.b, auth: google, api_key_file: sa.json}, b: *p}"
+    found = [line for line in loaded(tmp_path, text).warnings if "not built yet" in line]
+    assert found == ["providers.a.auth (and 1 more): accepted, but not built yet; it has no effect"]
 
 
 CAN = """

@@ -62,6 +62,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     calls and others refuse."""
     prefill: bool = True
     """A trailing assistant turn is continued."""
+    continuation: Literal["none", "turn", "prefix", "final_message"] = "none"
+    """How it is asked to go on with an answer that another began. turn: the partial answer is the last turn, or the end
+    of the prompt; prefix: chat, that turn says `prefix: true` (Mistral, DeepSeek's beta); final_message: chat,
+    `continue_final_message` (vLLM, SGLang). none: it would begin anew, as OpenAI's own models do."""
     prompt_cache: bool = False
     """OpenAI formats: takes explicit cache breakpoints."""
     prompt_excludes_cache: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sluicegate.billing.continued_usage import FirstPart, joined
 from sluicegate.billing.output_ratios import OutputRatios
 from sluicegate.billing.tokens import TokenCounter
 from sluicegate.messages import Usage, UsageSource
@@ -55,6 +56,7 @@ class Meter:
         "_body_bytes",
         "_counter",
         "_factor",
+        "_first",
         "_key_id",
         "_model",
         "_more_bytes",
@@ -96,6 +98,8 @@ class Meter:
         self._on_counted = on_counted
         self._on_late = on_late
         self._output_ratios = output_ratios
+        self._first: FirstPart | None = None
+        """What another provider had produced of this answer."""
         self.headed = False
         """The provider answered: before that nothing was produced."""
         self.reported: Usage | None = None
@@ -126,6 +130,18 @@ class Meter:
         """
         self._more_bytes += self._body_bytes + body_bytes
 
+    def take_over(self, upstream_model: str) -> None:
+        """Begin an attempt that goes on with the answer of the one before: what that brought counts too.
+
+        Args:
+            upstream_model: the provider's id of the model that is asked.
+        """
+        if self._first is None:
+            told = self.reported
+            reports_input = told is not None and told.input_tokens is not None
+            self._first = FirstPart(*self.produced(), reports_input)
+        self.restart(upstream_model)
+
     def report(self, usage: Usage | None) -> None:
         """Take the provider's totals: they account for all text taken until now.
 
@@ -147,15 +163,19 @@ class Meter:
 
     def counted_floor(self) -> int:
         """Return the output tokens counted so far, without what is still gathered."""
-        return self._right(self._counter.floor())
+        return self._before() + self._right(self._counter.floor())
 
     def counted_running(self) -> int:
         """Return the output tokens counted so far, what is gathered too: at most about a tenth too many."""
-        return self._right(self._counter.running())
+        return self._before() + self._right(self._counter.running())
 
     def _tell_counted(self, counted: int) -> None:
         assert self._on_counted is not None
-        self._on_counted(self._right(counted))
+        self._on_counted(self._before() + self._right(counted))
+
+    def _before(self) -> int:
+        """Return the output tokens of the part that another provider produced."""
+        return 0 if self._first is None else self._first.usage.output_tokens or 0
 
     def _right(self, counted: int) -> int:
         """Return a count of ours as the model's provider would probably have it."""
@@ -174,6 +194,7 @@ class Meter:
         told, counter = self.reported, self._counter
         if (
             self._output_ratios is None
+            or self._first is not None
             or told is None
             or not told.output_tokens
             or told.reasoning_tokens
@@ -187,13 +208,31 @@ class Meter:
 
     def estimated_input(self) -> tuple[int, int | None]:
         """Return what input and cached tokens are taken for as long as nobody reported them."""
+        if self._first is not None:
+            return self._first.usage.input_tokens or 0, self._first.usage.cache_read_tokens
         return self._ratios.estimate(self._key_id, self._model, self._body_bytes + self._more_bytes)
+
+    def whole(self, usage: Usage) -> Usage:
+        """Return what the provider reported as the usage of the whole answer, for the caller to change."""
+        if self._first is None:
+            return msgspec.structs.replace(usage)
+        return joined(self._first, usage, "reported", reported=usage.input_tokens is not None)[0]
 
     def final(self) -> tuple[Usage, UsageSource]:
         """Return the usage of a whole answer; counts that were not reported are our own."""
+        return self._final() if self._first is None else self._joined(self._final())
+
+    def _joined(self, part: tuple[Usage, UsageSource]) -> tuple[Usage, UsageSource]:
+        """Return the usage of both parts."""
+        assert self._first is not None, "there are two"
+        told = self.reported
+        return joined(self._first, *part, reported=told is not None and told.input_tokens is not None)
+
+    def _final(self) -> tuple[Usage, UsageSource]:
+        """Return the usage of what this provider brought, which was all that it had to say."""
         usage = self.reported
         if usage is not None and usage.input_tokens is not None and usage.output_tokens is not None:
-            if not self._more_bytes:
+            if not self._more_bytes and self._first is None:  # else it read more than the client's request
                 self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
             return usage, "reported"
         if not self.headed:
@@ -210,16 +249,19 @@ class Meter:
         if not self.late:
             return self.produced()
         usage = Usage() if self.reported is None else msgspec.structs.replace(self.reported)
-        usage.output_tokens = max(usage.output_tokens or 0, self.counted_floor())
+        usage.output_tokens = max(usage.output_tokens or 0, self._right(self._counter.floor()))
         if usage.input_tokens is None:
             usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
-        return usage, "counted"
+        return (usage, "counted") if self._first is None else self._joined((usage, "counted"))
 
     def produced(self) -> tuple[Usage, UsageSource]:
         """Return the usage of an answer that was cut, as far as it came.
 
         A running total stands for what had come until then; what came after it is counted.
         """
+        return self._produced() if self._first is None else self._joined(self._produced())
+
+    def _produced(self) -> tuple[Usage, UsageSource]:
         usage = self.reported
         if usage is not None and usage.output_tokens is not None and self.headed:
             more = self._right(self._counter.since_mark())
@@ -228,4 +270,4 @@ class Meter:
                 if usage.input_tokens is None:
                     usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
                 return usage, "counted"
-        return self.final()
+        return self._final()

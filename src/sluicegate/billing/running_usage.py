@@ -45,7 +45,7 @@ class RunningUsage:
         if reported is not self._reported:
             self._reported = reported
             self._counted_before = counted
-        usage = Usage() if reported is None else msgspec.structs.replace(reported)
+        usage = Usage() if reported is None else self._meter.whole(reported)
         if usage.output_tokens is None:
             usage.output_tokens = int(counted * FLOOR)
         else:

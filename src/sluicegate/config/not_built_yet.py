@@ -23,10 +23,7 @@ NOT_BUILT_YET = (
     NotBuilt("server.cors_origins"),
     NotBuilt("store", works=("sqlite:",)),
     NotBuilt("counters", works=("memory",)),
-    NotBuilt("stream.continue_midstream"),
     NotBuilt("providers.*.auth", works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none")),
-    NotBuilt("providers.*.stream.continue_midstream"),
-    NotBuilt("models.*.stream.continue_midstream"),
 )
 """Every setting that the schema takes and the gate does not act on."""
 

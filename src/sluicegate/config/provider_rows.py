@@ -116,6 +116,16 @@ class Abilities(Section):
     refuse."""
     prefill: Flag | None = None
     """Whether a trailing assistant turn is continued."""
+    continuation: (
+        Annotated[
+            Literal["none", "turn", "prefix", "final_message"],
+            words("none", "turn", "prefix", "final_message"),
+        ]
+        | None
+    ) = None
+    """How it is asked to go on with an answer that broke off elsewhere (`stream.continue_midstream`): turn (the
+    partial answer is the last turn), prefix (chat, `prefix: true`), final_message (chat,
+    `continue_final_message`) or none."""
     prompt_cache: Flag | None = None
     """Whether OpenAI formats take explicit cache breakpoints."""
     prompt_excludes_cache: Flag | None = None

@@ -59,7 +59,8 @@ class Stream(Switches):
     min_tokens_window: Annotated[Duration, Field(ge=0.1, le=3600)] = 10.0
     """Over how long a stream's tokens are counted for `min_tokens_per_s`; a client that does not read stops it."""
     continue_midstream: Flag = False
-    """Whether a stream that breaks off may be continued by another provider."""
+    """Whether another route may go on with a stream that broke off in its text, where its provider can
+    (`capabilities.continuation`)."""
 
 
 class StreamOverrides(Stream):

@@ -26,13 +26,22 @@ _UP_TO_HIGH = ("low", "medium", "high")
 FORMATS: dict[Format, Capabilities] = {
     "chat": Capabilities(),
     "completions": Capabilities(
-        tools=False, response_schema=False, json_object=False, reasoning="none", **_TEXT_ONLY
+        tools=False,
+        response_schema=False,
+        json_object=False,
+        reasoning="none",
+        continuation="turn",
+        **_TEXT_ONLY,
     ),
     "responses": Capabilities(developer_role=True, images_in_results=True),
     "messages": Capabilities(
-        max_temperature=1.0, reasoning="budget", json_object=False, images_in_results=True
+        max_temperature=1.0,
+        reasoning="budget",
+        json_object=False,
+        images_in_results=True,
+        continuation="turn",
     ),
-    "gemini": Capabilities(audio=True, max_stop_sequences=5),
+    "gemini": Capabilities(audio=True, max_stop_sequences=5, continuation="turn"),
 }
 """What any server of a format can be expected to take."""
 

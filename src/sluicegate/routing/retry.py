@@ -131,6 +131,18 @@ def next_attempt(
     return None
 
 
+def may_take_over(error: UpstreamError, left_s: float) -> bool:
+    """Whether another provider may go on with a stream that broke off by this error after its content had begun.
+
+    Not where the provider refuses the request itself, which others would too, nor when its time is over.
+
+    Args:
+        left_s: seconds until the request's one deadline.
+    """
+    is_over = isinstance(error, UpstreamTimeout) and error.phase == "total"
+    return left_s > 0 and error.retry != "never" and not is_over
+
+
 def may_retry(asked: int, retried: int, percent: int, free: int = FREE_RETRIES) -> bool:
     """Whether a provider's budget allows one more retry: a dead provider must not be asked many times as often.
 

@@ -244,28 +244,14 @@ class Interpreter:
             return body if provider.cache_ttl or target != "messages" else self._without_lifetimes(body)
         if self._decoded is None:
             notes = Notes(self._policy)
-            request = self.client.decode_request(self._body, notes, self._path_model)
-            request.stream = self.request.stream  # a Gemini path says it, not the body
-            if self._thoughts is not None:
-                now = time.monotonic()
-                request.messages = restore(request.messages, self._thoughts, self._account_id, now)
-            self._decoded = (request, notes.dropped)
+            self._decoded = (self.decode(notes), notes.dropped)
         request, dropped = self._decoded
         if self.asked.kept:
             dropped = [entry for entry in dropped if not entry.startswith("store;")]
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         notes.fetches = self._fetches
-        self.asked.tool_names = FORMATS[target].tool_names(request)
-        self.asked.legacy_functions = request.legacy_functions
-        self.asked.echo = _echo_of(request)
-        self.asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
-        self.asked.namespaces = namespaces(request)
-        self.asked.search_tool = next((tool.name for tool in request.tools if tool.searches), "")
-        if not self.asked.raw:
-            top = json_edit.decode_top(self._body, self.client.name)
-            # Copies: a view would keep the whole body as long as the answer runs.
-            self.asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
+        self.note(request, target)
         repeats = 1
         if 1 < request.choices <= model.max_calls and target in ONE_ANSWER:
             repeats = request.choices
@@ -277,7 +263,7 @@ class Interpreter:
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
         self.wanted = notes.wanted
-        body = self._finished(body, target, provider)
+        body = self.finished(body, target, provider)
         self.calls = [body] * (repeats - 1)
         if request.others:
             self._encode_others(request, repeats, target, provider, deployment)
@@ -296,9 +282,36 @@ class Interpreter:
             one = msgspec.structs.replace(request, messages=messages, others=[])
             notes = Notes(self._policy, self.client.name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
-            self.calls = [*self.calls, *([self._finished(body, target, provider)] * repeats)]
+            self.calls = [*self.calls, *([self.finished(body, target, provider)] * repeats)]
 
-    def _finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
+    def decode(self, notes: Notes) -> Request:
+        """Return the request in no format. Raises BadRequest, UnsupportedFeature."""
+        request = self.client.decode_request(self._body, notes, self._path_model)
+        request.stream = self.request.stream  # a Gemini path says it, not the body
+        if self._thoughts is not None:
+            now = time.monotonic()
+            request.messages = restore(request.messages, self._thoughts, self._account_id, now)
+        return request
+
+    def note(self, request: Request, target: Shape) -> None:
+        """Keep what the writer of an answer across formats has to know of the request.
+
+        Args:
+            target: how the provider is asked.
+        """
+        asked = self.asked
+        asked.tool_names = FORMATS[target].tool_names(request)
+        asked.legacy_functions = request.legacy_functions
+        asked.echo = _echo_of(request)
+        asked.custom_tools = frozenset(tool.name for tool in request.tools if tool.custom)
+        asked.namespaces = namespaces(request)
+        asked.search_tool = next((tool.name for tool in request.tools if tool.searches), "")
+        if not asked.raw:
+            top = json_edit.decode_top(self._body, self.client.name)
+            # Copies: a view would keep the whole body as long as the answer runs.
+            asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
+
+    def finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
         """Return a translated body without what its provider does not take."""
         unwanted = set(provider.drop_fields)
         if not provider.stream_options:

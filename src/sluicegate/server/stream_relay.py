@@ -109,8 +109,8 @@ class StreamRelay(Relay):
     def _first_clock_s(self) -> float:
         self._first_token_due_at = self._started_at + self._clocks.first_token_timeout_s
         self._sent_at = max(self._sent_at, self._started_at) if not self._exchange.answered else self._sent_at
-        idle_s = self._clocks.idle_timeout_s if self._body_begun else NEVER
-        return min(self._clocks.first_token_timeout_s, self._keepalive_after_s, idle_s)
+        clocks = self._clocks
+        return min(clocks.first_token_timeout_s, clocks.idle_timeout_s, self._keepalive_after_s)
 
     def follow(self) -> None:
         """Stand behind another call of an answer that has begun: silence is that of a stream that runs."""

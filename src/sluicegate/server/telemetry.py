@@ -84,6 +84,12 @@ RETRIES_REFUSED = Metric(
     "Failures whose provider had no budget for another retry.",
     ("provider",),
 )
+STREAMS_CONTINUED = Metric(
+    "streams_continued_total",
+    "counter",
+    "Streams that broke off elsewhere and that this provider went on with.",
+    ("provider",),
+)
 OVERLOADED = Metric("overloaded_total", "counter", "Requests refused because a worker had too much to do.")
 LOOP_LAG = Metric("loop_lag_seconds", "gauge", "How late the workers' loops are, smoothed, all together.")
 MEMORY = Metric("worker_memory_bytes", "gauge", "Resident memory of all workers together.")

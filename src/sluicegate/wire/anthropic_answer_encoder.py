@@ -29,6 +29,7 @@ from sluicegate.wire.envelope import seal
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.sse import frame_named
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
@@ -109,6 +110,11 @@ class AnthropicStreamEncoder:
             b'{"type":"message_start","message":{%b,"stop_reason":null,"stop_sequence":null,"usage":%b}}'
             % (message, write_usage(usage)),
         )
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer that another has begun to write: with the text block that is open."""
+        self._next_index = told.last["index"]
+        self.event(TextDelta(told.text))
 
     # ---- content --------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ ready: codecs know nothing of it, and a stream that nobody asked it of has no pa
 import re
 from collections.abc import Callable
 
-from sluicegate.errors import SluicegateError
-from sluicegate.messages import StreamError, Usage
+from sluicegate.messages import Usage
 from sluicegate.wire import Bill, StreamCodec
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import UsageMark
+from sluicegate.wire.wrapped import WrappedStream
 
 _DELTA = re.compile(rb"event: \S+\.delta\n")
 
@@ -32,7 +32,7 @@ def block_delta(event: bytes) -> bool:
     return event.startswith(b"event: content_block_delta\n")
 
 
-class ContinuousUsage:
+class ContinuousUsage(WrappedStream):
     """A stream whose events tell what it has used so far. See `StreamCodec`."""
 
     def __init__(
@@ -45,71 +45,11 @@ class ContinuousUsage:
             so_far: what the bill would be now, given the provider's last report.
             array: the events are the elements of a JSON array.
         """
-        self._codec = codec
+        super().__init__(codec)
         self._mark = mark
         self._so_far = so_far
         self._between = b",\n" if array else b"\n\n"
         self._told = re.compile(rb'"%b"\s*:\s*\{' % mark.key)
-        self.out = codec.out
-        """The codec's own list: what it holds back it may still count."""
-        self.joins_usage = codec.joins_usage
-        self.content = False
-        self.finishing = False
-        self.ended = False
-        self.error: StreamError | None = None
-        self.usage: Usage | None = None
-        self.finish_reason: str | None = None
-
-    @property
-    def upstream_id(self) -> str | None:
-        """The provider's id of the answer."""
-        return self._codec.upstream_id
-
-    @property
-    def held(self) -> bool:
-        """Whether the finish is held back."""
-        return self._codec.held
-
-    @property
-    def repaired(self) -> bool:
-        """Whether anything beyond the contract's own edits had to be put right."""
-        return self._codec.repaired
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of the body. Raises DecodeError."""
-        ready = len(self.out)
-        try:
-            self._codec.feed(data)
-        finally:
-            self._follow(ready)
-
-    def flush(self) -> None:
-        """Put out what must not wait for the next read."""
-        ready = len(self.out)
-        self._codec.flush()
-        self._follow(ready)
-
-    def finish(self) -> None:
-        """Take the end of the body. Raises DecodeError where the answer was cut."""
-        ready = len(self.out)
-        try:
-            self._codec.finish()
-        finally:
-            self._follow(ready)
-
-    def feed_whole(self, body: bytes) -> None:
-        """Take an answer that came as one JSON object although a stream was asked for. Raises DecodeError."""
-        ready = len(self.out)
-        try:
-            self._codec.feed_whole(body)
-        finally:
-            self._follow(ready)
-
-    def release(self) -> None:
-        """Put out a held finish now."""
-        ready = len(self.out)
-        self._codec.release()
-        self._follow(ready)
 
     def farewell(self, bill: Bill | None) -> bytes:
         """Return all that completes the answer: the last event tells the bill, those before it what was so far."""
@@ -118,22 +58,12 @@ class ContinuousUsage:
             return last
         return self._marked(last, self._members(self._so_far(self._codec.usage)), again=False)
 
-    def failure(self, error: SluicegateError) -> bytes:
-        """Return the format's terminal error event, and no end marker."""
-        return self._codec.failure(error)
-
-    def _follow(self, ready: int) -> None:
-        """Take over where the codec stands, and mark what it has put out since so many events were ready."""
-        codec, out = self._codec, self.out
-        self.content, self.ended, self.error = codec.content, codec.ended, codec.error
-        self.usage, self.finish_reason = codec.usage, codec.finish_reason
-        if codec.finishing:
-            codec.finishing = False
-            self.finishing = True
-        if len(out) > ready:
-            members = self._members(self._so_far(codec.usage))
-            for place in range(ready, len(out)):
-                out[place] = self._marked(out[place], members, again=True)
+    def _put(self, ready: int) -> None:
+        """Mark what the codec has put out."""
+        out = self.out
+        members = self._members(self._so_far(self._codec.usage))
+        for place in range(ready, len(out)):
+            out[place] = self._marked(out[place], members, again=True)
 
     def _members(self, bill: Bill) -> bytes:
         usage = with_members(self._mark.write(bill.usage), bill.in_usage)

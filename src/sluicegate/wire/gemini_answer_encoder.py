@@ -33,6 +33,7 @@ from sluicegate.wire.gemini_signature import write_signature
 from sluicegate.wire.gemini_usage import write_usage
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked
 
 _EMPTY = b'{"text":""}'
@@ -255,6 +256,12 @@ class GeminiStreamEncoder:
     def start(self, usage: Usage | None = None) -> bytes:
         """Return nothing: the first content is the start."""
         return b""
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer that another has begun to write."""
+        self._asked = msgspec.structs.replace(self._asked, id=told.last.get("responseId", self._asked.id))
+        self._text_tail = b'}],"role":"model"},"index":0}]' + _named(self._asked) + b"}" + self._frames.suffix
+        self.event(TextDelta(told.text))
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the framed object for one content event; may be empty."""

@@ -28,6 +28,7 @@ from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_chat_call_writer import CallWriter
 from sluicegate.wire.openai_reasoning_state import write_entry
 from sluicegate.wire.openai_usage import served_tier, with_members, write_usage
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
@@ -66,11 +67,7 @@ class ChatStreamEncoder:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._same = b'"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b' % (
-            quote("chatcmpl-" + asked.id),
-            asked.created,
-            quote(asked.model),
-        )
+        self._same = _same("chatcmpl-" + asked.id, asked.created, asked)
         self._choices: dict[int, _Choice] = {}
         self._finish_left = False
 
@@ -87,6 +84,13 @@ class ChatStreamEncoder:
                 self._choices[number] = _Choice(head, CallWriter(self._asked, number))
                 out += head + _ROLE + _TAIL
         return out
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer that another has begun to write."""
+        asked, first = self._asked, told.first
+        id = first.get("id", "chatcmpl-" + asked.id)
+        self._same = _same(id, first.get("created", asked.created), asked)
+        self.event(TextDelta(told.text))
 
     # ---- content --------------------------------------------------------------------------------------------------
 
@@ -173,6 +177,15 @@ class ChatStreamEncoder:
     def failure(self, error: SluicegateError) -> bytes:
         """Return the nested error event; nothing follows it."""
         return openai_errors.error_event(error)
+
+
+def _same(id: str, created: int, asked: Asked) -> bytes:
+    """Return the members that all chunks of an answer share."""
+    return b'"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b' % (
+        quote(id),
+        created,
+        quote(asked.model),
+    )
 
 
 def _tier(usage: Usage) -> bytes:

@@ -13,6 +13,7 @@ from sluicegate.messages import Logprobs, RefusalDelta, StreamEvent, TextDelta, 
 from sluicegate.wire import Bill, json_edit, openai_errors
 from sluicegate.wire.json_text import quote
 from sluicegate.wire.openai_usage import with_members, write_usage
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
@@ -37,18 +38,28 @@ class CompletionStreamEncoder:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._same = b'"id":%b,"object":"text_completion","created":%d,"model":%b' % (
-            quote("cmpl-" + asked.id),
-            asked.created,
-            quote(asked.model),
-        )
-        self._head = b'data: {%b,"choices":[{"text":' % self._same
+        self._name("cmpl-" + asked.id, asked.created)
         self._choices: dict[int, _Choice] = {}
         self._finish_left = False
 
     def start(self, usage: Usage | None = None) -> bytes:
         """Return nothing: the format has no start-up events."""
         return b""
+
+    def _name(self, id: str, created: int) -> None:
+        """Take what all chunks of the answer share."""
+        self._same = b'"id":%b,"object":"text_completion","created":%d,"model":%b' % (
+            quote(id),
+            created,
+            quote(self._asked.model),
+        )
+        self._head = b'data: {%b,"choices":[{"text":' % self._same
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer that another has begun to write."""
+        asked, first = self._asked, told.first
+        self._name(first.get("id", "cmpl-" + asked.id), first.get("created", asked.created))
+        self.event(TextDelta(told.text))
 
     def event(self, event: StreamEvent) -> bytes:
         """Return the framed chunks for one content event; empty for what the format cannot say."""

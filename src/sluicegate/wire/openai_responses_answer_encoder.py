@@ -36,6 +36,7 @@ from sluicegate.wire.openai_responses_tools import MAX_ID_CHARS, provider_name
 from sluicegate.wire.openai_responses_usage import write_usage
 from sluicegate.wire.openai_usage import served_tier, with_members
 from sluicegate.wire.serial_calls import SerialCalls
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
@@ -139,6 +140,18 @@ class ResponsesStreamEncoder:
             self._event(kind, b'"response":%b' % response)
             for kind in (b"response.created", b"response.in_progress")
         )
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer that another has begun to write: with the text of its one item."""
+        response = told.first.get("response", {})
+        self._envelope = Envelope.of(self._asked, response.get("id"), response.get("created_at"))
+        self._told = True
+        self._kind, self._item_id = "message", quote(told.last["item_id"])
+        self._open("response.output_text")
+        assert self._part is not None, "it has just been opened"
+        self._part.texts.append(told.text)
+        self._tells = TextDelta
+        self._number = told.last["sequence_number"] + 1
 
     def _event(self, kind: bytes, members: bytes) -> bytes:
         number = self._number

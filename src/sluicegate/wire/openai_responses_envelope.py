@@ -64,11 +64,15 @@ class Envelope:
         self._raw = raw or {}
 
     @staticmethod
-    def of(asked: Asked) -> "Envelope":
-        """Return the envelope of the answer to a request."""
+    def of(asked: Asked, id: str | None = None, created: int | None = None) -> "Envelope":
+        """Return the envelope of the answer to a request.
+
+        Args:
+            id, created: what the client has been told already; None: our own.
+        """
         return Envelope(
-            "resp_" + asked.id,
-            asked.created,
+            "resp_" + asked.id if id is None else id,
+            asked.created if created is None else created,
             asked.model,
             asked.raw,
             previous_id=asked.previous_id,

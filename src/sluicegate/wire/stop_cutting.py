@@ -42,14 +42,15 @@ def cut_here(request: Request, stop: list[str], notes: Notes) -> None:
 class StopCutter:
     """Reads one provider's stream through another decoder, up to the first stop sequence. See `StreamDecoder`."""
 
-    def __init__(self, decoder: StreamDecoder, stop: Sequence[str]) -> None:
+    def __init__(self, decoder: StreamDecoder, stop: Sequence[str], before: str = "") -> None:
         """Start an answer.
 
         Args:
             stop: the sequences, none of them empty.
+            before: text that the client has already, behind which this answer goes on: a sequence may begin there.
         """
         self._decoder = decoder
-        self._cut = _Cut(stop)
+        self._cut = _Cut(stop, before)
 
     @property
     def upstream_id(self) -> str | None:
@@ -70,13 +71,14 @@ class StopCutter:
         return [] if self._cut.made else self._cut.take(self._decoder.finish())
 
 
-def cut_answer(events: list[StreamEvent], stop: Sequence[str]) -> list[StreamEvent]:
+def cut_answer(events: list[StreamEvent], stop: Sequence[str], before: str = "") -> list[StreamEvent]:
     """Return a plain answer's events up to the first stop sequence; its usage is that of the whole, as it was produced.
 
     Args:
         events: of one choice.
+        before: text before them that the client has already.
     """
-    cut = _Cut(stop)
+    cut = _Cut(stop, before)
     told = cut.take(events)
     if cut.made:
         reports: list[StreamEvent] = [event for event in events if isinstance(event, UsageReport)]
@@ -87,11 +89,13 @@ def cut_answer(events: list[StreamEvent], stop: Sequence[str]) -> list[StreamEve
 class _Cut:
     """The text of one answer, watched for stop sequences."""
 
-    __slots__ = ("_held", "_stop", "made")
+    __slots__ = ("_held", "_stop", "_told", "made")
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], before: str) -> None:
         self._stop = stop
-        self._held = ""
+        self._told = self._waiting(before) if before else 0
+        """How much of what is held the client has already."""
+        self._held = before[len(before) - self._told :]
         """Text that may be the beginning of a stop sequence."""
         self.made = False
 
@@ -105,8 +109,8 @@ class _Cut:
                     return told
             else:
                 if self._held and not isinstance(event, UsageReport | Start):
-                    told.append(TextDelta(self._held))
-                    self._held = ""
+                    told += _piece(self._held[self._told :])
+                    self._held, self._told = "", 0
                 told.append(event)
         return told
 
@@ -117,10 +121,12 @@ class _Cut:
             place, sequence = min(matches, key=lambda match: match[0])
             self.made = True
             ends: list[StreamEvent] = [Finish("stop_sequence", stop_sequence=sequence), End()]
-            return [TextDelta(text[:place]), *ends] if place else ends
+            return [*_piece(text[self._told : place]), *ends]
         kept = len(text) - self._waiting(text)
+        piece = text[self._told : kept]
         self._held = text[kept:]
-        return [TextDelta(text[:kept])] if kept else []
+        self._told = max(0, self._told - kept)
+        return _piece(piece)
 
     def _waiting(self, text: str) -> int:
         """Return how many characters at the end may be the beginning of a stop sequence."""
@@ -130,3 +136,7 @@ class _Cut:
             if any(sequence.startswith(tail) for sequence in self._stop):
                 return length
         return 0
+
+
+def _piece(text: str) -> list[StreamEvent]:
+    return [TextDelta(text)] if text else []

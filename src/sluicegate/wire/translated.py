@@ -87,6 +87,17 @@ class TranslatedStream:
         self._called: set[int] = set()
         self._finish_left = False
 
+    def show(self, follow: Callable[[StreamEvent], None]) -> None:
+        """Show another one too every event but text."""
+        first = self._follow
+
+        def both(event: StreamEvent) -> None:
+            if first is not None:
+                first(event)
+            follow(event)
+
+        self._follow = both
+
     @property
     def upstream_id(self) -> str | None:
         """The provider's id of the answer."""

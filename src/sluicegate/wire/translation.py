@@ -27,6 +27,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire import Bill, StreamCodec
 from sluicegate.wire.field_names import spelled
+from sluicegate.wire.told_text import Told
 
 Policy = TranslationPolicy
 
@@ -237,6 +238,10 @@ class StreamEncoder(Protocol):
         Args:
             usage: what the provider has said of the input already.
         """
+        ...
+
+    def take_over(self, told: Told) -> None:
+        """Take over an answer whose beginning another has written: what follows stands behind it."""
         ...
 
     def event(self, event: StreamEvent) -> bytes:

@@ -19,6 +19,7 @@ from sluicegate.routing.retry import Attempt, Progress, may_have_cost, next_atte
 from sluicegate.server import continuous, own_responses, telemetry
 from sluicegate.server.choosing import Served
 from sluicegate.server.deployments import Standing
+from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import KEEPING, closing
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.plain_relay import PlainRelay
@@ -31,6 +32,8 @@ from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.openai_responses_request import ResponsesRequest
+from sluicegate.wire.taken_over import WatchedStream
+from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked, PassOptions
 from sluicegate.wire.unary.multipart import content_type
 from sluicegate.wire.unary.videos import RemixRequest
@@ -205,7 +208,7 @@ class AttemptingRequest(RunningRequest):
                 drain_cap_s=drain_cap_s,
                 keepalive_every_s=settings.server.keepalive_every_s if self._may_be_padded() else None,
             )
-        follows = codec is not None and self._first_content is not None
+        follows = codec is not None and codec.content and self._first_content is not None
         if codec is None:
             codec = self._new_codec(format, provider, clocks)
         self._codec = codec
@@ -240,6 +243,10 @@ class AttemptingRequest(RunningRequest):
             array=self._interpreter.array,
         )
         codec = self._interpreter.stream(format, self._deployment, options)
+        self._watched = None
+        if clocks.continue_midstream and self._tried < len(self._targets) and self._gives_one_text():
+            told = Told(self._interpreter.client.name, array=options.array)
+            codec = self._watched = WatchedStream(codec, told)
         if self._request.continuous_usage:
             codec = continuous.telling(
                 codec,
@@ -250,6 +257,11 @@ class AttemptingRequest(RunningRequest):
                 array=options.array,
             )
         return codec
+
+    def _gives_one_text(self) -> bool:
+        """Whether the answer is one choice, of one call."""
+        interpreter = self._interpreter
+        return isinstance(interpreter, Interpreter) and self._request.choices == 1 and not interpreter.calls
 
     def _has_a_pace(self, clocks: StreamClocks) -> bool:
         """Whether the answer may be ended for being slow: it is one that is counted in tokens of text."""
@@ -308,13 +320,17 @@ class AttemptingRequest(RunningRequest):
         return "complete", None
 
     def _note_failure(self, error: UpstreamError) -> None:
-        row = self._row
-        provider, model = row.provider or "", row.provider_model or ""
-        outcome = error.kind
         self._bench.deployments.failed(self._standing, error)
-        self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, outcome)
-        if self._first_content is None and may_have_cost(error):
-            self._tab.lost_attempt(self._number, provider, model, time.time(), type(error).__name__)
+        self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", error.kind)
+        if self._first_content is None:
+            self._note_lost(error)
+
+    def _note_lost(self, error: UpstreamError) -> None:
+        """Note an attempt that nobody pays for, where its provider may have worked."""
+        if may_have_cost(error):
+            row = self._row
+            place = row.provider or "", row.provider_model or ""
+            self._tab.lost_attempt(self._number, *place, time.time(), type(error).__name__)
 
 
 def _cancel(task: "asyncio.Future[UpstreamConnection]") -> None:

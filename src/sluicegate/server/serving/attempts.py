@@ -14,11 +14,11 @@ from sluicegate.server import telemetry
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.relay import Ending
-from sluicegate.server.serving.limited import LimitedRequest
+from sluicegate.server.serving.taken_over import TakenOverRequest
 from sluicegate.wire.conversation import conversation_key
 
 
-class TriedRequest(LimitedRequest):
+class TriedRequest(TakenOverRequest):
     """A request that is tried until an attempt ends it."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class TriedRequest(LimitedRequest):
                 if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
                     break
                 if self._route_ticket is not None:
-                    self._leave_route(0)
+                    self._leave_route(0 if self._first_content is None else self._used_so_far())
                 progress = progress or Progress(tuple(target.provider for target in targets))
                 if self._hedged is not None:
                     progress, self._hedged = self._hedged.after(progress), None
@@ -56,6 +56,8 @@ class TriedRequest(LimitedRequest):
                 self._note_failure(error)
                 following = self._following(error, progress)
                 if following is None:
+                    if self._watched is not None and self._first_content is not None:
+                        ending, error = await self._take_over(error, progress)
                     break
                 if following.retry:
                     self._bench.deployments.retried(targets[following.target])
@@ -65,7 +67,7 @@ class TriedRequest(LimitedRequest):
                 place, progress = following.target, following.progress
                 self._tried = progress.tried
             if ending == "failed" and failures and not isinstance(error, StoreUnavailable):
-                error = final_error(failures)
+                error = final_error(failures) if self._first_content is None else failures[-1]
         except asyncio.CancelledError:
             ending, error = "stopped", InternalError("The gateway stopped serving this request.")
         except Exception:

@@ -20,6 +20,7 @@ from sluicegate.server.own_responses import Keeping
 from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.attempt import AttemptingRequest, Prepared
 from sluicegate.wire import StreamCodec
+from sluicegate.wire.taken_over import WatchedStream
 
 
 class _Kept(NamedTuple):
@@ -42,6 +43,7 @@ class _Kept(NamedTuple):
     provider: str | None
     provider_model: str | None
     provider_format: str | None
+    watched: WatchedStream | None
 
 
 class HedgedRequest(AttemptingRequest):
@@ -133,6 +135,7 @@ class HedgedRequest(AttemptingRequest):
             row.provider,
             row.provider_model,
             row.provider_format,
+            self._watched,
         )
 
     def _restore(self, kept: _Kept) -> None:
@@ -143,7 +146,7 @@ class HedgedRequest(AttemptingRequest):
         self._asked_at = kept.asked_at
         assert isinstance(self._interpreter, Interpreter)
         self._interpreter.resume(kept.attempt)
-        self._keeping = kept.keeping
+        self._keeping, self._watched = kept.keeping, kept.watched
         row = self._row
         row.model, row.provider, row.provider_model = kept.name, kept.provider, kept.provider_model
         row.provider_format = kept.provider_format

@@ -42,6 +42,11 @@ class LimitedRequest(ContinuedRequest):
             refusal.header_lines = b""  # what a provider allows us is not the client's to know
             raise
 
+    def _used_so_far(self) -> int:
+        """Return the tokens of an answer that has begun."""
+        usage, _ = self._meter.so_far()
+        return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
     def _leave_route(self, used: int) -> None:
         """Free what an attempt had under the limits of its deployment."""
         ticket, self._route_ticket = self._route_ticket, None

@@ -37,9 +37,10 @@ class RunningRequest(EndingRequest):
         self._first_content = time.monotonic()
         if self._standing.watched:
             self._bench.deployments.begun(self._standing, self._first_content - self._asked_at)
-        self._exchange.release_body()
-        self._exchange.forget_head()
-        self._interpreter.release()
+        if self._watched is None:  # else another provider may have to be asked for the rest
+            self._exchange.release_body()
+            self._exchange.forget_head()
+            self._interpreter.release()
         if self._interpreter.goes_on is not None:
             self._exchange.hold(self._interpreter.goes_on.first_bytes)
         if self._checkpoints:

@@ -1,7 +1,7 @@
 """What is known of one request while it is served, and what every stage of it asks.
 
 The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `going_on`, `limited`,
-`attempts`, `request`. Each calls what stands below it and nothing above.
+`taken_over`, `attempts`, `request`. Each calls what stands below it and nothing above.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from sluicegate.server.serving.bench import Bench
 from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire import StreamCodec
+from sluicegate.wire.taken_over import WatchedStream
 from sluicegate.wire.translation import Asked, PassedAnswer
 
 _REQUEST_SLOTS = (
@@ -82,6 +83,7 @@ _REQUEST_SLOTS = (
     "_targets",
     "_ticket",
     "_tried",
+    "_watched",
     "_wishes",
     "claimed",
     "due_at",
@@ -170,6 +172,8 @@ class RequestState:
         self.claimed: ClaimedRequest | None = None
         """Its name, where it has claimed one."""
         self._hedged: Hedged | None = None
+        self._watched: WatchedStream | None = None
+        """The stream at hand, where another provider may go on with it should it break off."""
 
     @property
     def key_id(self) -> str:

@@ -1,0 +1,145 @@
+"""A stream that broke off, and goes on from another deployment (`stream.continue_midstream`).
+
+The client sees one answer, and pays for one: its prompt once, and the text of both parts. The part that broke off is
+an attempt in the row's count, and a `provider_cost` row of the operator's. Whoever cannot go on, or fails before a word
+of its own, changes nothing: the client is told why the stream broke off. A stream is gone on with once. Source:
+contract E2, E3; cases B060 and B133.
+"""
+
+import asyncio
+import time
+
+from sluicegate.errors import RateLimited, StoreUnavailable, UpstreamError
+from sluicegate.routing.catalog import Deployment, Limits
+from sluicegate.routing.retry import Progress, may_take_over
+from sluicegate.server import continuous, telemetry
+from sluicegate.server.hedging import Outcome
+from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.serving.limited import LimitedRequest
+from sluicegate.server.takeover import Asking, Takeover
+from sluicegate.wire.taken_over import WatchedStream
+
+
+class TakenOverRequest(LimitedRequest):
+    """A request whose stream another deployment may go on with."""
+
+    __slots__ = ()
+
+    async def _take_over(self, error: UpstreamError, progress: Progress) -> Outcome:
+        """Have the rest of a stream that broke off from the next deployment that can give it; return how that ended.
+
+        Args:
+            error: why it broke off; that has been noted.
+        """
+        watched, row = self._watched, self._row
+        assert watched is not None, "looked at before"
+        takeover = await self._takeover(watched)
+        if takeover is None:
+            return "failed", error
+        number, broken = self._number, self._deployment
+        first = row.provider, row.provider_model, row.provider_format
+        upstream_id, repaired = row.upstream_id, row.repaired
+        reason = error
+        for place in range(progress.tried, len(self._targets)):
+            if self._exchange.gone or not may_take_over(reason, self._due_at - self._loop.time()):
+                break
+            asking = self._ask_at(place, broken, takeover)
+            if asking is None or not await self._let_in(self._targets[place].limits):
+                continue
+            self._enter(place)
+            try:
+                ending, failure = await self._rest(watched, takeover, asking)
+            finally:
+                self._leave(self._standing)
+            row.repaired |= repaired
+            if watched.taken_over:
+                self._tab.lost_attempt(number, first[0] or "", first[1] or "", time.time(), "continued")
+                self._bench.tally.add(telemetry.STREAMS_CONTINUED, 1, row.provider or "")
+            if ending != "failed" or not isinstance(failure, UpstreamError):
+                return ending, failure
+            self._note_failure(failure)
+            if watched.taken_over:
+                self._failures.append(failure)
+                return ending, failure
+            self._note_lost(failure)
+            if self._route_ticket is not None:
+                self._leave_route(0)
+            reason = failure
+        row.provider, row.provider_model, row.provider_format = first
+        row.upstream_id, row.repaired, row.finish_reason = upstream_id, repaired, None
+        return "failed", error
+
+    async def _takeover(self, watched: WatchedStream) -> Takeover | None:
+        """Return what broke off, where anybody may go on with it."""
+        assert isinstance(self._interpreter, Interpreter), "only streams of text are watched"
+        told = watched.told
+        if told is None:
+            return None
+        while self._meter.late:
+            self._meter.catch_up()
+            await asyncio.sleep(0)
+        return Takeover.of(self._interpreter, told, self._meter.produced()[0].output_tokens or 0)
+
+    def _ask_at(self, place: int, broken: Deployment, takeover: Takeover) -> Asking | None:
+        """Return how a target is asked to go on; None where it may not or cannot be."""
+        deployment, known = self._targets[place], self._bench.deployments
+        if self._served and self._order[place][0].model is not self._model:
+            return None  # another model: the client would have to be told
+        if (deployment.provider, deployment.model) == (broken.provider, broken.model):
+            return None
+        standing = known.get(deployment.provider, deployment.model)
+        if standing.condition(self._loop.time()) not in ("closed", "half_open"):
+            return None
+        is_retry = deployment.provider == broken.provider
+        if is_retry and known.spent((deployment.provider,)):
+            return None
+        provider = self._plan.settings.catalogue.providers[deployment.provider]
+        asking = takeover.ask(provider, self._model, deployment)
+        if asking is not None and is_retry:
+            known.retried(deployment)
+        return asking
+
+    async def _let_in(self, limits: Limits | None) -> bool:
+        """Take a place under the limits of a deployment, where there is one now: a stream waits for none."""
+        if limits is None:
+            return True
+        try:
+            self._route_ticket = await self._admit((limits,), may_wait=False)
+        except (RateLimited, StoreUnavailable):
+            return False
+        return True
+
+    async def _rest(self, watched: WatchedStream, takeover: Takeover, asking: Asking) -> Outcome:
+        """Make the attempt at the target at hand."""
+        deployment = self._deployment = self._targets[self._place]
+        provider = self._plan.settings.catalogue.providers[deployment.provider]
+        row, codec, clocks = self._row, self._codec, self._clocks(deployment)
+        assert codec is not None, "the stream has begun"
+        row.provider, row.provider_model, row.provider_format = provider.name, deployment.model, asking.format
+        row.attempts, row.upstream_id = self._attempts, None
+        target = self._plan.targets.get(provider.name, asking.format, deployment.model)
+        body = asking.body
+        if self._request.continuous_usage:
+            body = continuous.asking_provider(body, asking.format, provider)
+        try:
+            connection = await self._connect(target, clocks)
+        except UpstreamError as failure:
+            return "failed", failure
+        if connection is None:
+            return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
+        self._meter.take_over(deployment.model)
+        watched.take_over(takeover.stream(asking, self._meter.add, clocks.max_event_bytes))
+        codec.flush()  # whatever stands around it takes over where it is
+        self._relay = relay = self._make_relay(asking.format, provider, clocks, codec)
+        self._asked_at = time.monotonic()
+        try:
+            ending = await relay.run(connection, self._head(asking.format, provider, target, body), body)
+        finally:
+            self._relay = None
+        self._meter.report(codec.usage)
+        row.finish_reason, row.repaired, row.upstream_id = (
+            codec.finish_reason,
+            codec.repaired,
+            codec.upstream_id,
+        )
+        return ending, relay.error
