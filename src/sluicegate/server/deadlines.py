@@ -26,7 +26,8 @@ class Deadlines:
     """The worker's deadlines. `now` is refreshed by each sweep, cheap to read and at most 0.25 s old."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
+        """For those who are made once a request: to ask which loop runs is a system call."""
         self.now = loop.time()
         self._items: set[Due] = set()
         self._short: set[Due] = set()
@@ -47,7 +48,7 @@ class Deadlines:
         self._short.add(item)
         if not self._short_running:
             self._short_running = True
-            self._loop.call_later(SHORT_SWEEP_S, self._sweep_short)
+            self.loop.call_later(SHORT_SWEEP_S, self._sweep_short)
 
     def discard_short(self, item: Due) -> None:
         """Stop watching an item closely."""
@@ -62,17 +63,17 @@ class Deadlines:
         self._short.clear()
 
     def _sweep(self) -> None:
-        self.now = now = self._loop.time()
+        self.now = now = self.loop.time()
         for item in [item for item in self._items if item.due_at <= now]:
             item.expire(now)
         if self._handle is not None:
-            self._handle = self._loop.call_later(SWEEP_S, self._sweep)
+            self._handle = self.loop.call_later(SWEEP_S, self._sweep)
 
     def _sweep_short(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         for item in [item for item in self._short if item.due_at <= now]:
             item.expire(now)
         if self._short:
-            self._loop.call_later(SHORT_SWEEP_S, self._sweep_short)
+            self.loop.call_later(SHORT_SWEEP_S, self._sweep_short)
         else:
             self._short_running = False

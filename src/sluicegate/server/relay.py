@@ -109,7 +109,7 @@ class Relay(ABC):
             secrets: our keys at the provider, which no error may tell.
             drain_cap_s: how long the provider may finish after the client left; None: it is cut off at once.
         """
-        loop = asyncio.get_running_loop()
+        self._loop = loop = deadlines.loop
         self.done: asyncio.Future[Ending] = loop.create_future()
         self.error: SluicegateError | None = None
         self.due_at = NEVER
@@ -121,7 +121,6 @@ class Relay(ABC):
         self._clocks = clocks
         self._secrets = secrets
         self._drain_cap_s = drain_cap_s
-        self._loop = loop
         self._total_due_at = total_due_at
         self._connection: UpstreamConnection | None = None
         self._feeder: BodyFeeder | None = None

@@ -4,7 +4,6 @@ The stages stand on each other, each in a module: `ending`, `running`, `attempt`
 `taken_over`, `attempts`, `request`. Each calls what stands below it and nothing above.
 """
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -127,7 +126,7 @@ class RequestState:
         self._exchange = exchange
         self._key = key
         self.request_id = request_id
-        self._loop = asyncio.get_running_loop()
+        self._loop = bench.deadlines.loop
         self._started_at = time.time()
         self._started = exchange.received_at
         self._called = 0.0
