@@ -11,6 +11,9 @@ import msgspec
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """How hard a model may be asked to think, least first."""
+ImageSize = Literal["512", "1K", "2K", "4K"]
+IMAGE_SIZES: tuple[ImageSize, ...] = ("512", "1K", "2K", "4K")
+"""Google's words for how large a picture is."""
 _PLACES: dict[str, int] = {effort: place for place, effort in enumerate(EFFORTS)}
 
 
@@ -86,6 +89,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Gemini: takes the thinking level XHIGH."""
     media_resolution: bool = False
     """Gemini: takes a resolution for each picture."""
+    native_images: bool = False
+    """Gemini: makes pictures as parts of its answers (`generateContent`); others are asked as Imagen, by `predict`."""
+    image_ratios: tuple[str, ...] = ("1:1", "3:4", "4:3", "9:16", "16:9")
+    """Gemini: the aspect ratios that pictures can be asked for in."""
+    image_sizes: tuple[ImageSize, ...] = ()
+    """Gemini: the resolutions that pictures can be asked for in; none: it makes one."""
 
     def nearest_effort(self, wanted: str) -> str:
         """Return the effort it knows that is nearest to the one wanted; of two as near, the lower one.

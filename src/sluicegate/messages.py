@@ -18,6 +18,7 @@ Endpoint = Literal[
     "rerank",
     "images",
     "gemini_images",
+    "gemini_native_images",
     "speech",
     "image_edits",
     "image_variations",
@@ -25,6 +26,8 @@ Endpoint = Literal[
     "audio_translation",
     "videos",
     "video_remix",
+    "video_edit",
+    "video_extension",
     "files",
     "batches",
 ]

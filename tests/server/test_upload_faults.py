@@ -16,7 +16,7 @@ from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.script import Stall
 from sluicegate.wire.translation import Asked
 from sluicegate.wire.unary.forms import TranscriptionRequest
-from sluicegate.wire.unary.multipart import Form, boundary_of, content_type
+from sluicegate.wire.unary.multipart import Form, boundary_of, content_type, parts_of
 from tests.conftest import KEY, StartInProcess
 from tests.fakes import Client, Response
 from tests.server.http_world import Peer, Recorder, peer
@@ -131,11 +131,9 @@ async def test_chunks_of_one_byte_are_kept_as_one_piece_a_read(
     async with await Client.connect(gate.url) as client:
         client.send(head(TRANSCRIBE, "transfer-encoding: chunked"))
         client.send(b"".join(b"1\r\n%b\r\n" % body[at : at + 1] for at in range(40_000)))
-        await asyncio.sleep(0.3)
+        await simulator.wait_for(lambda: bool(gate.gateway._inbound.connections))
         (connection,) = gate.gateway._inbound.connections
-        exchange = connection._exchange
-        assert exchange is not None
-        assert exchange.body_bytes == 40_000
+        await simulator.wait_for(lambda: getattr(connection._exchange, "body_bytes", 0) == 40_000)
         client.send(b"".join(b"1\r\n%b\r\n" % body[at : at + 1] for at in range(40_000, len(body))))
         client.send(b"0\r\n\r\n")
         answer = await client.response(method="POST", timeout_s=20)
@@ -431,3 +429,57 @@ async def test_t3_the_clocks_of_an_answer_begin_when_the_form_has_passed(
     assert answer.complete
     simulator.push(Script(steps=(Stall(),)))
     assert (await upload()).status == 504
+
+
+PADDED = (
+    b"--B \t\r\n" + part('name="model"', b"cheap")[5:]
+    + b"--B\t\r\n" + part('name="a"; filename="x"', b"\r\n--\r\n-B \r\n-- ")[5:]
+    + b'--B   \r\nContent-Disposition: form-data; name="language"\r\nX: y\r\n\r\nen\r\n'
+    + b"--B-- \t\r\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 100_000])
+def test_padding_behind_a_boundary_is_taken_at_any_cut(size: int) -> None:
+    """Source: RFC 2046, 5.1.1: nobody may write it, and everybody has to read it."""
+    body, read, out = PADDED, Form(b"B"), []
+    for at in range(0, len(body), size):
+        read.feed(body[at : at + size])
+        out += read.out
+        read.out = []
+    read.finish()
+    assert b"".join(b"cheap" if piece is None else piece for piece in out) == body
+    assert read.fields == {"model": ["cheap"], "language": ["en"]}
+    assert read.files == ["a"]
+    assert [(one.name, one.is_file, body[one.start : one.end]) for one in parts_of(body, b"B")] == [
+        ("model", False, b"cheap"),
+        ("a", True, b"\r\n--\r\n-B \r\n-- "),
+        ("language", False, b"en"),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 100_000])
+@pytest.mark.parametrize(
+    "behind", [b" x\r\n", b" \n", b"\r\r\n", b" \r ", b"-\r\n", b" --\r\n", b"\t-", b" " * 1100, b"\x0b\r\n"]
+)
+def test_what_is_no_padding_behind_a_boundary_is_refused(behind: bytes, size: int) -> None:
+    body = b"--B" + behind + part('name="model"', b"cheap")[5:] + b"--B--\r\n"
+    read = Form(b"B")
+    with pytest.raises(BadRequest, match="after a boundary"):
+        feed_in_pieces(read, body, size)
+
+
+def feed_in_pieces(read: Form, body: bytes, size: int) -> None:
+    for at in range(0, len(body), size):
+        read.feed(body[at : at + size])
+
+
+async def test_a_padded_form_reaches_its_provider_as_it_is(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    gate = await start_inprocess(config_of(simulator))
+    plain = form(("model", "ears"), ("file", SOUND))
+    mark = b"----form-of-the-tests\r\n"
+    answer = await post(gate, TRANSCRIBE, plain.replace(mark, mark[:-2] + b" \t\r\n"))
+    assert answer.json()["text"].startswith("I heard")
+    assert simulator.requests[-1].body.count(mark[:-2] + b" \t\r\n") == 2

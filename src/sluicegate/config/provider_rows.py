@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from sluicegate.config.scalars import (
+    AspectRatio,
     Auth,
     BaseUrl,
     Credential,
@@ -13,6 +14,7 @@ from sluicegate.config.scalars import (
     Flag,
     HeaderName,
     HeaderValue,
+    PictureSize,
     Probe,
     Proxy,
     QueryValue,
@@ -146,6 +148,13 @@ class Abilities(Section):
     """Whether Gemini takes the thinking level XHIGH."""
     media_resolution: Flag | None = None
     """Whether Gemini takes a resolution for each picture."""
+    native_images: Flag | None = None
+    """Whether Gemini makes pictures as parts of its answers; if not, it is asked for them as Imagen is."""
+    image_ratios: Annotated[tuple[AspectRatio, ...], Field(min_length=1)] | None = None
+    """Aspect ratios in which Gemini can be asked for pictures, such as 16:9; a size becomes the nearest."""
+    image_sizes: tuple[PictureSize, ...] | None = None
+    """Resolutions in which Gemini can be asked for pictures: 512, 1K, 2K, 4K; a size becomes the nearest. None: it has
+    one."""
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

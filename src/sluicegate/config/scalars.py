@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, WithJsonSchema
 
-from sluicegate.capabilities import EFFORTS, Effort
+from sluicegate.capabilities import EFFORTS, IMAGE_SIZES, Effort, ImageSize
 from sluicegate.config import values
 from sluicegate.config.values import Address
 from sluicegate.messages import Format
@@ -208,6 +208,8 @@ Temperature = Annotated[
 ]
 Tokens = Annotated[int, reader(read_whole, int), Field(ge=1, le=10_000_000), schema_of("integer")]
 EffortName = Annotated[Effort, words(*EFFORTS)]
+PictureSize = Annotated[ImageSize, words(*IMAGE_SIZES)]
+AspectRatio = Annotated[str, reader(values.parse_aspect_ratio), schema_of("string", examples=["16:9"])]
 
 
 def plain(value: Any) -> str:

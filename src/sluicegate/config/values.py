@@ -14,6 +14,7 @@ from sluicegate.money import parse_usd
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_ASPECT_RATIO = re.compile(r"[1-9]\d{0,3}:[1-9]\d{0,3}", re.ASCII)
 _MAX_DURATION_S = 366 * 86400.0
 MAX_PRICE_NANO = 10**15
 """A million USD: a dollar for each token."""
@@ -274,6 +275,13 @@ def parse_key_hash(text: str) -> str:
     """Check the key of the keyed hash: at least 32 characters of any kind."""
     if len(text) < 32:
         raise ValueError("must have at least 32 characters; `openssl rand -hex 32` makes one")
+    return text
+
+
+def parse_aspect_ratio(text: str) -> str:
+    """Read an aspect ratio, width before height."""
+    if _ASPECT_RATIO.fullmatch(text) is None:
+        raise ValueError("must be an aspect ratio, such as 16:9")
     return text
 
 

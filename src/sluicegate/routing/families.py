@@ -160,7 +160,24 @@ _GEMINI_3: Facts = _GEMINI | {
     "max_output_tokens": 65_536,
 }
 
+_PICTURE_RATIOS = ("1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9")
+_GEMINI_PICTURES: Facts = {
+    "native_images": True,
+    "image_ratios": _PICTURE_RATIOS,
+    "tools": False,
+    "max_output_tokens": 32_768,
+}
+_GEMINI_3_PICTURES: Facts = _GEMINI_3 | _GEMINI_PICTURES | {"image_sizes": ("1K", "2K", "4K")}
+
 _GOOGLE_FAMILIES = (
+    _family(r"gemini-2\.\d-.*image.*", _GEMINI_2, _GEMINI_PICTURES, reasoning="none"),
+    _family(
+        r"gemini-3\.1-flash-image.*",
+        _GEMINI_3_PICTURES,
+        image_ratios=(*_PICTURE_RATIOS, "1:4", "4:1", "1:8", "8:1"),
+        image_sizes=("512", "1K", "2K", "4K"),
+    ),
+    _family(r"gemini-.*image.*|gemini-nano-banana.*", _GEMINI_3_PICTURES),
     _family(r"gemini-(?:1|pro$|2\.0).*", _GEMINI_2, reasoning="none", max_output_tokens=8192),
     _family(
         r"gemini-2\.5-pro.*",

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 MODELS = "/v1/models"
-JOBS = frozenset({"videos", "video_remix", "batches"})
+JOBS = frozenset({"videos", "video_remix", "batches", "image_edits"})
 """Endpoints whose requests may name what a provider keeps."""
 FRESH_GRACE_S = 1.0
 """How long clients that were let in just before a successor took over have to send their request."""
@@ -322,7 +322,8 @@ class Gateway:
                 upload, asked = None, await read_job_request(route, exchange.body, shelf)
             else:
                 upload, asked = None, read_request(route, exchange.body)
-            unary = UnaryInterpreter(route, asked, policy, upload)
+            fetches = self._bench.plan.settings.media.fetch
+            unary = UnaryInterpreter(route, asked, policy, upload, fetches=fetches)
             await self._serve_request(exchange, key, request_id, unary)
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)

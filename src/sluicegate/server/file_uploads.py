@@ -30,7 +30,7 @@ from sluicegate.server.targets import Target
 from sluicegate.server.token_counts import NoNotes
 from sluicegate.server.upload import Upload
 from sluicegate.wire.unary.jobs import text_of, told, top_of
-from sluicegate.wire.unary.multipart import MODEL
+from sluicegate.wire.unary.multipart import MODEL, parts_of
 
 PURPOSE = "purpose"
 BATCH = "batch"
@@ -92,9 +92,9 @@ async def _pass(
     batch: BatchFile | None = None
     first = upload.first_part("")
     if purposes[0] == BATCH:
-        start, end = file_span(first)
-        batch = await read_batch_file(bench.plan, key, first[start:end])
-        first = first[:start] + batch.content + first[end:]
+        file = next(part for part in parts_of(first, upload.form.boundary) if part.is_file)
+        batch = await read_batch_file(bench.plan, key, first[file.start : file.end])
+        first = first[: file.start] + batch.content + first[file.end :]
         provider = batch.provider
     else:
         provider = choose_provider(bench.plan.settings.catalogue, key, exchange.header(PROVIDER_HEADER))
@@ -156,18 +156,6 @@ async def _send(bench: Bench, exchange: Exchange, upload: FileUpload, target: Ta
         error: SluicegateError = relay.error
         raise error
     return relay.body
-
-
-def file_span(form: bytes) -> tuple[int, int]:
-    """Return where the content of a whole form's file begins and ends; the form has been read before."""
-    delimiter = b"\r\n" + form.partition(b"\r\n")[0]
-    at = 0
-    while True:
-        head_end = form.index(b"\r\n\r\n", at)
-        end = form.index(delimiter, head_end)
-        if b"filename" in form[at:head_end].lower():
-            return min(head_end + 4, end), end
-        at = end + 2
 
 
 def choose_provider(catalogue: Catalogue, key: KeyRecord, named: bytes | None) -> Provider:

@@ -30,6 +30,7 @@ from sluicegate.messages import (
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.going_on import GoingOn
+from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
@@ -211,7 +212,11 @@ class Interpreter:
         """Go on with another attempt of two that run at once."""
         self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.goes_on = attempt
 
-    def target_format(self, provider: Provider) -> Format:
+    async def fill(self, media: MediaFetcher) -> None:
+        """Have what is wanted fetched. Raises BadRequest."""
+        await media.fill(self.wanted)
+
+    def target_format(self, provider: Provider, deployment: Deployment) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
         name = self.client.name
         return name if name in provider.speaks else provider.speaks[0]

@@ -1,6 +1,7 @@
-"""Requests for work that goes on at a provider, and may name what is kept there.
+"""Requests that may name what a provider keeps, most of them for work that goes on there.
 
-A video is made anew, or goes out from a file; a batch is made of one. Only the provider that keeps it is asked then.
+A video is made anew, or goes out from a file; a batch is made of one, pictures are changed. Only the provider that
+keeps it is asked then.
 """
 
 from sluicegate.errors import BadRequest
@@ -9,6 +10,7 @@ from sluicegate.server.kept_objects import Shelf
 from sluicegate.server.routes import Route
 from sluicegate.wire.unary import UnaryRequest
 from sluicegate.wire.unary.batches import BatchRequest, input_file_of
+from sluicegate.wire.unary.image_edits import ImageEditJsonRequest
 from sluicegate.wire.unary.videos import RemixRequest, VideoRequest, read_state
 
 
@@ -39,8 +41,26 @@ async def read_job_request(route: Route, body: bytes, shelf: Shelf) -> UnaryRequ
                 param="input_file_id",
             )
         return BatchRequest(body, file.model, file.provider, file.upstream_id, file.units)
+    if route.endpoint == "image_edits":
+        return await _with_pictures(ImageEditJsonRequest(body), shelf)
     request = VideoRequest(body)
     if request.file_id is not None:
         file = await shelf.find("file", request.file_id)
         request.with_file(file.provider, file.upstream_id)
+    return request
+
+
+async def _with_pictures(request: ImageEditJsonRequest, shelf: Shelf) -> ImageEditJsonRequest:
+    """Put the provider's own ids in the place of those of files. Raises BadRequest, StateUnknown, StoreUnavailable."""
+    ids: dict[str, str] = {}
+    keeper: str | None = None
+    for path, id in request.file_ids.items():
+        file = await shelf.find("file", id)
+        if keeper not in (None, file.provider):
+            raise BadRequest(
+                f"'{path}' is kept by another provider than what else the request names.", param=path
+            )
+        keeper, ids[path] = file.provider, file.upstream_id
+    if keeper is not None:
+        request.with_files(keeper, ids)
     return request

@@ -75,7 +75,7 @@ async def _ask_for_a_token(bench: Bench, provider: Provider, upstream_id: str, t
     request_id = new_request_id(bench.number)
     interpreter = Interpreter("chat", SMALLEST, "lenient")
     interpreter.asked = Asked(model=model.id, id=request_id[4:], created=int(time.time()))
-    format = interpreter.target_format(provider)
+    format = interpreter.target_format(provider, deployment)
     try:
         body = interpreter.upstream_body(format, provider, model, deployment, None)
     except ClientError:  # it takes no conversation

@@ -203,6 +203,10 @@ class StreamRelay(Relay):
             if codec.out:
                 self._put_out()
 
+    def hand_on(self) -> None:
+        """Send on what the call that has ended brought: another one follows it."""
+        self._put_out()
+
     def _begin(self) -> None:
         self._begun = True
         self.upstream_headers = _NO_HEADERS  # they have been judged, and streams may be many

@@ -76,7 +76,8 @@ class Takeover:
 
     def ask(self, provider: Provider, model: Model, deployment: Deployment) -> Asking | None:
         """Return how a deployment is asked, or None where it cannot be, or not for all that the client asked for."""
-        for target in dict.fromkeys((self._interpreter.target_format(provider), provider.speaks[0])):
+        own = self._interpreter.target_format(provider, deployment)
+        for target in dict.fromkeys((own, provider.speaks[0])):
             can = deployment.capabilities
             if target != provider.speaks[0]:
                 can = resolve_capabilities(deployment.model, target, deployment.said)

@@ -32,6 +32,7 @@ _PATHS: Mapping[str, str] = {
     "rerank": "/rerank",
     "images": "/images/generations",
     "gemini_images": "/models/{model}:predict",
+    "gemini_native_images": "/models/{model}:generateContent",
     "speech": "/audio/speech",
     "image_edits": "/images/edits",
     "image_variations": "/images/variations",
@@ -39,6 +40,8 @@ _PATHS: Mapping[str, str] = {
     "audio_translation": "/audio/translations",
     "videos": "/videos",
     "video_remix": "/videos/{kept}/remix",
+    "video_edit": "/videos/edits",
+    "video_extension": "/videos/extensions",
     "files": "/files",
     "batches": "/batches",
 }
@@ -47,6 +50,8 @@ _COUNT_PATHS: Mapping[str, str] = {
     "responses": "/input_tokens",
     "gemini": ":countTokens",
 }
+_WHOLE = frozenset({"gemini_images", "gemini_native_images"})
+"""Shapes whose answers never stream, whatever the client asks for."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -125,8 +130,9 @@ class Target:
             ).encode()
 
         plain, streamed = self._paths
+        events = "application/json" if self._shape in _WHOLE else "text/event-stream"
         return [
-            (head(credential, plain, "application/json"), head(credential, streamed, "text/event-stream"))
+            (head(credential, plain, "application/json"), head(credential, streamed, events))
             for credential in credentials or [""]
         ]
 
@@ -190,7 +196,7 @@ class Target:
 def _family(shape: Shape, provider: Provider) -> Format:
     """Return the format whose address and credentials an endpoint shares."""
     match shape:
-        case "gemini_embeddings" | "gemini_images":
+        case "gemini_embeddings" | "gemini_images" | "gemini_native_images":
             return "gemini"
         case "messages" | "gemini" | "chat" | "completions" | "responses":
             return shape

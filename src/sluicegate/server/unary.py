@@ -10,21 +10,26 @@ from sluicegate.errors import SluicegateError, UnsupportedFeature
 from sluicegate.messages import Endpoint, Shape, Usage
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.interpreter import EVENT_STREAM
+from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.routes import Route
 from sluicegate.server.upload import Upload
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Asked, Codec, Notes, PassedAnswer, PassOptions, Policy, Wanted
-from sluicegate.wire.unary import UnaryRequest
+from sluicegate.wire.unary import TargetModel, UnaryRequest
 from sluicegate.wire.unary.embedding_requests import EmbeddingsRequest, GeminiEmbeddingsRequest
 from sluicegate.wire.unary.forms import (
     AudioTranslationRequest,
     FormRequest,
-    ImageEditRequest,
-    ImageVariationRequest,
     TranscriptionRequest,
 )
+from sluicegate.wire.unary.image_edits import (
+    ImageEditJsonRequest,
+    ImageEditRequest,
+    ImageVariationRequest,
+)
 from sluicegate.wire.unary.images import ImagesRequest
+from sluicegate.wire.unary.made_pictures import PictureStream
 from sluicegate.wire.unary.moderation import ModerationRequest
 from sluicegate.wire.unary.rerank import RerankRequest
 from sluicegate.wire.unary.speech import SpeechRequest
@@ -35,6 +40,7 @@ _READERS: dict[Endpoint, Callable[[bytes], UnaryRequest]] = {
     "moderation": ModerationRequest,
     "rerank": RerankRequest,
     "images": ImagesRequest,
+    "image_edits": ImageEditJsonRequest,
     "speech": SpeechRequest,
     "videos": VideoRequest,
 }
@@ -98,24 +104,35 @@ class UnaryInterpreter:
     array = False
 
     def __init__(
-        self, route: Route, request: UnaryRequest, policy: Policy, upload: Upload | None = None
+        self,
+        route: Route,
+        request: UnaryRequest,
+        policy: Policy,
+        upload: Upload | None = None,
+        *,
+        fetches: bool = False,
     ) -> None:
         """Begin with a request that was read.
 
         Args:
             upload: gives the form that is its body.
+            fetches: media that a provider takes only as data may come by address.
         """
         assert route.endpoint is not None
         self._endpoint = route.endpoint
         self.client_name: str = route.endpoint
         """What rows call the endpoint."""
         self._policy: Policy = policy
+        self._fetches = fetches
         self.request = request
-        self.upload = upload
+        self._upload = upload
+        self._passes_form = upload is not None
+        """The attempt's provider gets the form as it came."""
         self.asked: Asked
         self.client: Codec = FORMATS[route.format]
         """In which errors are told."""
-        self.wanted: list[Wanted] = []
+        self.wanted: list[Wanted | Upload] = []
+        """Media to be fetched, or the rest of a form: until they are here, the body that was made is of no use."""
         self.dropped: list[str] = []
         self.untold: list[str] = []
         self.goes_on: None = None
@@ -125,6 +142,13 @@ class UnaryInterpreter:
         self._brought: list[bytes] = []
         self._kind = b"application/octet-stream"
         """Of bytes that pass: what the provider says they are."""
+        self._stream: PictureStream | None = None
+        """The codec of a streamed answer that takes several calls."""
+
+    @property
+    def upload(self) -> Upload | None:
+        """What gives the attempt's provider the form; None where it is asked in another way."""
+        return self._upload if self._passes_form else None
 
     def note_type(self, kind: bytes) -> None:
         """Take what the provider calls an answer of bytes."""
@@ -148,7 +172,7 @@ class UnaryInterpreter:
     @property
     def spent(self) -> bool:
         """Whether the request cannot be sent a second time."""
-        return self.upload is not None and self.upload.passing
+        return self._upload is not None and self._upload.passing
 
     @property
     def units(self) -> Usage | None:
@@ -174,9 +198,24 @@ class UnaryInterpreter:
         """Refuse what only text endpoints know."""
         raise UnsupportedFeature(f"'{field}' is not supported on this endpoint.", param=field)
 
-    def target_format(self, provider: Provider) -> Shape:
+    async def fill(self, media: MediaFetcher) -> None:
+        """Have what is wanted fetched, and the rest of a form come.
+
+        Raises:
+            SluicegateError: it cannot be had.
+        """
+        fetched: list[Wanted] = []
+        for one in self.wanted:
+            if isinstance(one, Upload):
+                await one.hold_whole()
+            else:
+                fetched.append(one)
+        if fetched:
+            await media.fill(fetched)
+
+    def target_format(self, provider: Provider, deployment: Deployment) -> Shape:
         """Return how the provider is asked; what it does not serve at all, `upstream_body` refuses."""
-        return self.request.target_of(provider.speaks) or self._endpoint
+        return self.request.target_of(provider.speaks, deployment.capabilities) or self._endpoint
 
     def upstream_body(
         self, target: Shape, provider: Provider, model: Model, deployment: Deployment, limit: int | None
@@ -188,25 +227,40 @@ class UnaryInterpreter:
         """
         service = _SERVICES.get(self._endpoint, self._endpoint)
         served = provider.unary is None or service in provider.unary
-        if not served or self.request.target_of(provider.speaks) is None:
+        if not served or self.request.target_of(provider.speaks, deployment.capabilities) is None:
             raise UnsupportedFeature(
                 f"The model '{self.request.model}' does not serve {service}.", param="model"
             )
+        self.wanted, self.dropped, self.calls, self._brought = [], [], [], []
+        if self._upload is not None:
+            self._passes_form = target == self._endpoint
+            if not self._passes_form and not self._take_form(self._upload):
+                return b""
         notes = Notes(self._policy)
-        first, *self.calls = self.request.upstream_bodies(
-            target, deployment.model, provider.drop_fields, notes
-        )
+        notes.fetches = self._fetches
+        asked = TargetModel(deployment.model, deployment.capabilities, model.max_calls)
+        first, *self.calls = self.request.upstream_bodies(target, asked, provider.drop_fields, notes)
         self.dropped = notes.dropped
-        self._brought = []
+        self.wanted += notes.wanted
         return first
+
+    def _take_form(self, upload: Upload) -> bool:
+        """Read a form that a provider wants said anew; return False where its rest has to come first."""
+        if not upload.complete:
+            self.wanted.append(upload)
+            return False
+        assert isinstance(self.request, ImageEditRequest), "only these are said anew"
+        self.request.take_form(upload.first_part(self.request.model))
+        return True
 
     def reads_arrays(self, target: Shape) -> bool:
         """Whether a stream of the provider's may come as a JSON array that grows."""
         return False
 
     def next_call(self) -> None:
-        """Refuse: several calls are never streamed here."""
-        raise AssertionError("a stream takes one call")
+        """Go on with the stream of the next call."""
+        assert self._stream is not None, "there are several"
+        self._stream.next_call()
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought, until the last one has."""
@@ -220,7 +274,9 @@ class UnaryInterpreter:
 
     def stream(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamCodec:
         """Return the codec of one attempt at a streamed answer."""
-        return self.request.pass_stream(self.asked, options)
+        codec = self.request.pass_stream(target, self.asked, options)
+        self._stream = codec if isinstance(codec, PictureStream) else None
+        return codec
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read what the calls brought, this one last. Raises DecodeError."""

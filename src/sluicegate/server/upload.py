@@ -38,6 +38,7 @@ class Upload:
         "_exchange",
         "_held",
         "_held_bytes",
+        "_holds_all",
         "_most_held",
         "_ready",
         "_stopped",
@@ -64,6 +65,8 @@ class Upload:
         self._most_held = most_held
         self._held: list[bytes | None] = []
         self._held_bytes = 0
+        self._holds_all = False
+        """Nothing of it passes: its provider wants it in another shape."""
         self._ready = asyncio.Event()
         self._error: SluicegateError | None = None
         self._connection: BodyWriter | None = None
@@ -89,6 +92,25 @@ class Upload:
         if self._error is not None:
             raise self._error
         self.form.frozen = read_first
+
+    async def hold_whole(self) -> None:
+        """Wait until all of the form is here; nothing of it passes. A client that leaves ends the wait.
+
+        Raises:
+            SluicegateError: the form is wrong, larger than may be held, or did not come in time.
+        """
+        exchange = self._exchange
+        if max(exchange.content_length, self._held_bytes) > self._most_held:
+            raise self._too_large_to_hold()
+        self._holds_all = True
+        if not exchange.complete and not exchange.gone and self._error is None:
+            self._ready.clear()
+            exchange.on_gone = self._ready.set
+            exchange.resume_body()
+            await self._ready.wait()
+            exchange.on_gone = None
+        if self._error is not None:
+            raise self._error
 
     @property
     def complete(self) -> bool:
@@ -126,7 +148,10 @@ class Upload:
             return
         self._held += out
         self._held_bytes += len(piece)
-        if self._may_pass():
+        if self._holds_all:
+            if self._held_bytes > self._most_held:
+                self.failed(self._too_large_to_hold())
+        elif self._may_pass():
             if self._held_bytes > HOLD_BYTES:
                 self._ready.set()
                 self._exchange.pause_body()
@@ -214,6 +239,12 @@ class Upload:
 
     def _too_large(self) -> TooLarge:
         return TooLarge("A form as large as this must name its 'model' before its files.")
+
+    def _too_large_to_hold(self) -> TooLarge:
+        return TooLarge(
+            f"The model's provider takes files inside of JSON, so that a form of at most {self._most_held} bytes may "
+            "be sent."
+        )
 
     def _write(self, data: bytes) -> None:
         if data and self._connection is not None:

@@ -15,6 +15,8 @@ import msgspec
 from sluicegate.simulator.script import Event, Script, Send
 
 DIMENSIONS = 8
+IMAGE_TOKENS, INPUT_IMAGE_TOKENS = 1290, 258
+"""What a Gemini model counts for a picture that it makes, and for one that it is given."""
 
 
 def script_of(path: str, body: bytes) -> Script | None:
@@ -23,6 +25,10 @@ def script_of(path: str, body: bytes) -> Script | None:
     Raises:
         msgspec.MsgspecError: the body is not JSON.
     """
+    if path.endswith(":generateContent"):
+        asked = msgspec.json.decode(body)
+        made = _native_images(asked) if _wants_pictures(asked) else None
+        return None if made is None else Script(body=msgspec.json.encode(made).decode())
     for end, answer in _ANSWERS.items():
         if path.endswith(end):
             asked = form_of(body) if is_form(body) else msgspec.json.decode(body)
@@ -43,7 +49,7 @@ def is_form(body: bytes) -> bool:
 
 def form_of(body: bytes) -> dict[str, Any]:
     """Return a form's fields: texts, and the bytes of files."""
-    boundary = body.partition(b"\r\n")[0]
+    boundary = body.partition(b"\r\n")[0].rstrip(b" \t")
     fields: dict[str, Any] = {}
     for part in body.split(boundary)[1:-1]:
         head, _, value = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
@@ -196,6 +202,53 @@ def _predict(asked: dict[str, Any]) -> dict[str, Any]:
     picture = base64.b64encode(instance["prompt"].encode()).decode()
     count = asked.get("parameters", {}).get("sampleCount", 1)
     return {"predictions": [{"bytesBase64Encoded": picture, "mimeType": "image/png"}] * count}
+
+
+def _wants_pictures(asked: Any) -> bool:
+    config = asked.get("generationConfig") if isinstance(asked, dict) else None
+    return isinstance(config, dict) and "IMAGE" in config.get("responseModalities", ())
+
+
+def native_picture(text: str) -> bytes:
+    """Return the picture that a Gemini model makes of a text, with what it was given beside it."""
+    return b"\x89PNG\r\n\x1a\n" + text.encode()
+
+
+def _native_images(asked: dict[str, Any]) -> dict[str, Any]:
+    """Answer as a model does that makes pictures as parts: one a call, and no candidates beside it."""
+    if asked["generationConfig"].get("candidateCount", 1) > 1:
+        message = "Multiple candidates is not enabled for this model"
+        return {"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}
+    parts = [part for content in asked["contents"] for part in content["parts"]]
+    given = [base64.b64decode(part["inlineData"]["data"]) for part in parts if "inlineData" in part]
+    prompt = "".join(part.get("text", "") for part in parts)
+    text = "".join(f"{len(one)} bytes " for one in given) + prompt
+    picture = base64.b64encode(native_picture(text)).decode()
+    read, seen = tokens(prompt), INPUT_IMAGE_TOKENS * len(given)
+    details = [{"modality": "TEXT", "tokenCount": read}]
+    if given:
+        details.append({"modality": "IMAGE", "tokenCount": seen})
+    return {
+        "candidates": [
+            {
+                "content": {
+                    "parts": [{"inlineData": {"mimeType": "image/png", "data": picture}}],
+                    "role": "model",
+                },
+                "finishReason": "STOP",
+                "index": 0,
+            }
+        ],
+        "usageMetadata": {
+            "promptTokenCount": read + seen,
+            "candidatesTokenCount": IMAGE_TOKENS,
+            "totalTokenCount": read + seen + IMAGE_TOKENS,
+            "promptTokensDetails": details,
+            "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": IMAGE_TOKENS}],
+        },
+        "modelVersion": "gemini-image",
+        "responseId": "resp-picture",
+    }
 
 
 _ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | Script]] = {

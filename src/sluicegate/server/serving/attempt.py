@@ -111,7 +111,7 @@ class AttemptingRequest(RunningRequest):
     def _asked_of(self) -> tuple[Provider, Shape]:
         """Return the provider of the deployment at hand, and how it is asked."""
         provider = self._plan.settings.catalogue.providers[self._deployment.provider]
-        return provider, self._interpreter.target_format(provider)
+        return provider, self._interpreter.target_format(provider, self._deployment)
 
     def _body_for(self, format: Shape, provider: Provider, deployment: Deployment) -> bytes:
         body = self._interpreter.upstream_body(format, provider, self._model, deployment, self._limit)
@@ -287,6 +287,8 @@ class AttemptingRequest(RunningRequest):
         for body in self._interpreter.calls:
             if isinstance(relay, PlainRelay):
                 self._interpreter.keep(relay.body)
+            elif isinstance(relay, StreamRelay):
+                relay.hand_on()
             connection = await self._connect(target, clocks)
             if connection is None:
                 relay.error = self._stopping

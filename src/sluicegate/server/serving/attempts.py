@@ -173,7 +173,9 @@ class TriedRequest(TakenOverRequest):
                 await self._admit_at(deployment)
             provider, format, target, clocks, body = self._prepare(deployment)
             if self._interpreter.wanted:
-                await self._plan.media.fill(self._interpreter.wanted)
+                await self._interpreter.fill(self._plan.media)
+                if self._exchange.gone:
+                    return "gone", None
                 body = self._body_for(format, provider, deployment)
             connection = await self._connect(target, clocks)
         except (ClientError, UpstreamError) as refusal:

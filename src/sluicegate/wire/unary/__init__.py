@@ -4,15 +4,27 @@ One module an endpoint. A request is read by its edges, says which bodies a prov
 the shell does with it what it does with any request: admit, reserve, attempt, settle.
 """
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.messages import Endpoint, StreamError, Usage
 from sluicegate.wire import Bill, StreamCodec, json_edit
+from sluicegate.wire.json_edit import Member
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.request_edges import ReadBody, estimate_input, needed_text
 from sluicegate.wire.translation import AdmittedRequest, Asked, Notes, PassedAnswer, PassOptions
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
+
+
+class TargetModel(NamedTuple):
+    """The model at a provider for which a request is said."""
+
+    id: str
+    """The provider's."""
+    can: Capabilities
+    max_calls: int = 1
+    """So many answers of one request may be asked for one by one, where a call gives one."""
 
 
 class UnaryRequest(AdmittedRequest, Protocol):
@@ -25,11 +37,17 @@ class UnaryRequest(AdmittedRequest, Protocol):
     passes_bytes: bool
     """Its answer is a stream of bytes that are no events."""
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
-        """Return how a provider of these formats is asked, or None where it cannot be."""
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
+        """Return how a provider of these formats is asked, or None where it cannot be.
+
+        Args:
+            can: of its model.
+        """
         ...
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the bodies of the calls that it takes, in order.
 
         Raises:
@@ -41,7 +59,7 @@ class UnaryRequest(AdmittedRequest, Protocol):
         """Read what the calls brought. Raises DecodeError."""
         ...
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of a streamed answer, where `stream` is set."""
         ...
 
@@ -70,7 +88,7 @@ class EndpointRequest:
         """Return nothing: no field is about routing."""
         return None
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Refuse: this endpoint does not stream."""
         raise AssertionError("this endpoint does not stream")
 
@@ -89,9 +107,17 @@ class JsonRequest(ReadBody, EndpointRequest):
             BadRequest: what is wrong, and `param` says where.
         """
         super().__init__(body)
+        if len(self._members) < len(self._all_members):
+            raise _duplicate(self._all_members)
         model = self.decoded("model")
         self.model = default_model if model is None and default_model else needed_text("model", model)
         self.input_estimate = estimate_input(body, 0)
+
+    def replace(self, body: bytes) -> None:
+        """Go on with a body in which something was put in another's place."""
+        self.body = body
+        self._all_members = json_edit.members(body)
+        self._members = {member.key: member for member in self._all_members}
 
     def decoded(self, key: str) -> Any:
         """Return a top-level value; None where it is absent. Raises BadRequest."""
@@ -103,14 +129,16 @@ class JsonRequest(ReadBody, EndpointRequest):
         except DecodeError:
             raise BadRequest(f"Invalid value for '{key}'.", param=key) from None
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
         return self.ENDPOINT if self.SPOKEN_BY.intersection(speaks) else None
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the client's body with the provider's model in it."""
         notes.dropped += [f"{field};provider" for field in drop if field in self._members]
-        wanted = {"model": json_edit.dumps(model)}
+        wanted = {"model": json_edit.dumps(model.id)}
         return [json_edit.splice(self.body, json_edit.edits(self.body, self._all_members, wanted, drop))]
 
 
@@ -159,6 +187,16 @@ class JsonAnswer:
             wanted["id"] = json_edit.dumps(self._asked.id)
         body = json_edit.splice(self._body, json_edit.edits(self._body, self._members, wanted))
         return with_members(body, bill.beside_usage)
+
+
+def _duplicate(members: list[Member]) -> BadRequest:
+    """Return the error for a top level that has a key twice: one value could be priced and another be served."""
+    seen: set[str] = set()
+    for member in members:
+        if member.key in seen:
+            return BadRequest(f"Duplicate key '{member.key}' (at byte {member.key_at}).", param=member.key)
+        seen.add(member.key)
+    raise AssertionError("every key is there once")
 
 
 def _id_in(values: dict[str, bytes]) -> str | None:

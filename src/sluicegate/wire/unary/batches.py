@@ -14,7 +14,7 @@ from sluicegate.wire import json_edit
 from sluicegate.wire.openai_usage import count, read_usage
 from sluicegate.wire.request_edges import needed_text
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer
-from sluicegate.wire.unary import JsonRequest
+from sluicegate.wire.unary import JsonRequest, TargetModel
 from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of
 
 TIER = "batch"
@@ -73,7 +73,9 @@ class BatchRequest(JsonRequest):
             raise BadRequest(f"Invalid 'endpoint': use one of {', '.join(URLS)}.", param="endpoint")
         needed_text("completion_window", self.decoded("completion_window"))
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the client's body with the provider's id of the file."""
         wanted = {"input_file_id": json_edit.dumps(self._file_id)}
         return [json_edit.changed(self.body, wanted, {"model", *drop})]

@@ -7,13 +7,20 @@ are sent in pieces, and joined in order. Source: OpenAI's and Google's API refer
 
 from typing import Any
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest
 from sluicegate.messages import Endpoint
 from sluicegate.wire import json_edit
 from sluicegate.wire.gemini_fields import Fields
 from sluicegate.wire.request_edges import estimate_input, number
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, bad_field
-from sluicegate.wire.unary import EndpointRequest, JsonRequest, gemini_embeddings, openai_embeddings
+from sluicegate.wire.unary import (
+    EndpointRequest,
+    JsonRequest,
+    TargetModel,
+    gemini_embeddings,
+    openai_embeddings,
+)
 from sluicegate.wire.unary.gemini_embeddings import GeminiEmbeddings
 from sluicegate.wire.unary.openai_embeddings import OpenAIEmbeddings, PassingEmbeddings
 from sluicegate.wire.unary.vectors import Encoding, Input, Inputs, check_number
@@ -42,14 +49,16 @@ class EmbeddingsRequest(JsonRequest):
         if not any(isinstance(entry, str) for entry in inputs):
             self.input_estimate = sum(map(len, inputs))  # known, not estimated
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
         """Return OpenAI's shape where the provider has it, else Gemini's."""
-        return super().target_of(speaks) or (gemini_embeddings.NAME if "gemini" in speaks else None)
+        return super().target_of(speaks, can) or (gemini_embeddings.NAME if "gemini" in speaks else None)
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the bodies of as many calls as the inputs take. Raises UnsupportedFeature."""
         if target == gemini_embeddings.NAME:
-            return gemini_embeddings.encode_requests(self.asked, model, notes)
+            return gemini_embeddings.encode_requests(self.asked, model.id, notes)
         return openai_embeddings.split(
             super().upstream_bodies(target, model, drop, notes)[0], self.asked.inputs
         )
@@ -121,16 +130,18 @@ class GeminiEmbeddingsRequest(EndpointRequest):
         self.body = b""
         self._requests = []
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
         """Return Gemini's shape where the provider has it, else OpenAI's."""
         if "gemini" in speaks:
             return gemini_embeddings.NAME
         return openai_embeddings.NAME if self.SPOKEN_BY.intersection(speaks) else None
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the bodies of as many calls as the inputs take. Raises UnsupportedFeature."""
         if target == gemini_embeddings.NAME:
-            return self._batches(model)
+            return self._batches(model.id)
         dimensions: set[int | None] = set()
         texts: list[Input] = []
         for request in self._requests:
@@ -140,7 +151,7 @@ class GeminiEmbeddingsRequest(EndpointRequest):
                 notes.drop(request.at(name))
         if len(dimensions) > 1:
             notes.reject("requests", "one call there has one outputDimensionality")
-        return openai_embeddings.encode_requests(Inputs(texts, dimensions.pop()), model)
+        return openai_embeddings.encode_requests(Inputs(texts, dimensions.pop()), model.id)
 
     def _batches(self, model: str) -> list[bytes]:
         """Return Gemini's own batches, with the provider's model in each request and all else as it came."""

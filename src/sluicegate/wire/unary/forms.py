@@ -1,6 +1,6 @@
-"""Requests that come as forms: speech to text, pictures changed by a text. The form itself passes; see `multipart`.
+"""Requests that come as forms, and of them speech to text. The form itself passes; see `multipart`.
 
-Source: OpenAI's API reference, "Audio" and "Images".
+Source: OpenAI's API reference, "Audio".
 """
 
 import re
@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.messages import Endpoint, StreamError, Usage
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.openai_usage import count
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
-from sluicegate.wire.unary import EndpointRequest, JsonAnswer
+from sluicegate.wire.unary import EndpointRequest, JsonAnswer, TargetModel
 from sluicegate.wire.unary.event_stream import EventStream
-from sluicegate.wire.unary.images import MAX_IMAGES, QUALITIES, SIZE, read_usage, usage_of_event
 from sluicegate.wire.unary.multipart import MODEL, Form
 
 MIN_AUDIO_BYTES_PER_S = 2_000
@@ -26,7 +26,6 @@ CHARACTERS_PER_S = 16
 """How fast somebody speaks, where a transcript is all that tells."""
 _CUE_END = re.compile(rb"--> *(?:([0-9]{1,3}):)?([0-9]{2}):([0-9]{2})[,.]([0-9]{3})")
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -96,11 +95,13 @@ class FormRequest(EndpointRequest, ABC):
         """Expect what a form of this size may cost; of most it is not the size that does."""
         return
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
         """Return the endpoint's own shape where the provider speaks a format that goes with it."""
         return self.ENDPOINT if self.SPOKEN_BY.intersection(speaks) else None
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return nothing to send: the form passes by itself."""
         return [b""]
 
@@ -109,7 +110,7 @@ class FormRequest(EndpointRequest, ABC):
         """Read the answer. Raises DecodeError."""
 
     @abstractmethod
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of a streamed answer."""
 
 
@@ -147,7 +148,7 @@ class TranscriptionRequest(FormRequest):
             raise DecodeError(self.ENDPOINT, None, "the answer holds no text")
         return answer
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of a transcript on its way to the client."""
         return EventStream(options, _usage_of, ("transcript.text.done",))
 
@@ -233,48 +234,3 @@ class TextAnswer:
     def encode(self, bill: Bill) -> bytes:
         """Return the body as the client gets it."""
         return self._body
-
-
-class ImageEditRequest(FormRequest):
-    """Pictures to be changed by a text."""
-
-    ENDPOINT: ClassVar[Endpoint] = "image_edits"
-    READ_FIRST = frozenset({MODEL, "stream", "n", "size", "quality", "response_format"})
-    FILES = frozenset({"image", "image[]"})
-    DEFAULT_MODEL = "dall-e-2"
-
-    def __init__(self, form: Form, size: int) -> None:
-        """Read the fields. Raises BadRequest."""
-        super().__init__(form, size)
-        self.stream = self._flag("stream")
-        number = self._text("n") or "1"
-        if _NUMBER.fullmatch(number) is None or not 1 <= int(number) <= MAX_IMAGES:
-            raise BadRequest(f"Invalid 'n': must be between 1 and {MAX_IMAGES}.", param="n")
-        self.choices = int(number)
-        self._size = self._text("size")
-        if self._size is not None and SIZE.fullmatch(self._size) is None:
-            raise BadRequest("Invalid value for 'size'.", param="size")
-        self._size = None if self._size == "auto" else self._size
-        quality = self._word("quality", frozenset(QUALITIES))
-        self._quality = None if quality == "auto" else quality
-        self._word("response_format", frozenset({"url", "b64_json"}))
-        self.units = Usage(images=self.choices, image_size=self._size, image_quality=self._quality)
-
-    def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
-        """Read the answer. Raises DecodeError."""
-        (body,) = bodies
-        answer = JsonAnswer(self.ENDPOINT, body, asked, read_usage(body, self._size, self._quality))
-        if answer.error is None and not answer.holds_array("data"):
-            raise DecodeError(self.ENDPOINT, None, "the answer holds no pictures")
-        return answer
-
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
-        """Return the codec of previews and pictures on their way to the client."""
-        return EventStream(options, usage_of_event(self._size, self._quality), (".completed",))
-
-
-class ImageVariationRequest(ImageEditRequest):
-    """Pictures like another one."""
-
-    ENDPOINT = "image_variations"
-    FILES = frozenset({"image"})

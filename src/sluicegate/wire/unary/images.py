@@ -1,42 +1,46 @@
-"""Pictures made from a text: one answer, or a stream of previews. Passes as it came; Imagen's `predict` is translated.
+"""Pictures made from a text: one answer, or a stream of previews. Passes as it came; Google's models are asked anew.
 
 Priced by the picture, of the size and quality that the provider says it made, or by the tokens it reports.
-Source: OpenAI's API reference, "Images"; Google's, "Imagen".
+Source: OpenAI's API reference, "Images".
 """
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from sluicegate.capabilities import Capabilities
 from sluicegate.errors import BadRequest, DecodeError
-from sluicegate.messages import Endpoint, StreamError, Usage
-from sluicegate.wire import Bill, StreamCodec, json_edit
-from sluicegate.wire.openai_usage import count, with_members
+from sluicegate.messages import Endpoint, Usage
+from sluicegate.wire import StreamCodec
+from sluicegate.wire.openai_usage import count
 from sluicegate.wire.request_edges import flag, number
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
-from sluicegate.wire.unary import JsonAnswer, JsonRequest
+from sluicegate.wire.unary import JsonAnswer, JsonRequest, TargetModel, google_images
 from sluicegate.wire.unary.event_stream import EventStream
+from sluicegate.wire.unary.google_images import NATIVE, PREDICT, Wish
+from sluicegate.wire.unary.made_pictures import MadePictures, PictureStream
 
 DEFAULT_MODEL = "dall-e-2"
 MAX_IMAGES = 10
 MAX_PREVIEWS = 3
 SIZE = re.compile(r"auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
-QUALITIES = ("auto", "low", "medium", "high", "standard", "hd")
-_RATIOS = {"1:1": 1.0, "3:4": 3 / 4, "4:3": 4 / 3, "9:16": 9 / 16, "16:9": 16 / 9}
-"""What Imagen takes."""
+QUALITIES = ("auto", "low", "medium", "high", "xhigh", "max", "standard", "hd")
 
 
 class ImagesRequest(JsonRequest):
     """One request as the client sent it."""
 
-    ENDPOINT = "images"
+    ENDPOINT: ClassVar[Endpoint] = "images"
+    DEFAULT_MODEL: ClassVar[str | None] = DEFAULT_MODEL
+    EVENTS: ClassVar[str] = "image_generation"
+    """What the types of streamed events begin with."""
     max_output_tokens: int | None = None  # a model that makes pictures of tokens has its own limit
 
     def __init__(self, body: bytes) -> None:
         """Read a body. Raises BadRequest."""
-        super().__init__(body, DEFAULT_MODEL)
+        super().__init__(body, self.DEFAULT_MODEL)
         prompt = self.decoded("prompt")
         if not isinstance(prompt, str) or not prompt:
             if prompt is None:
@@ -61,40 +65,44 @@ class ImagesRequest(JsonRequest):
             raise BadRequest(f"Invalid value for '{key}'.", param=key)
         return value
 
-    def target_of(self, speaks: tuple[str, ...]) -> Endpoint | None:
-        """Return OpenAI's shape where the provider has it, else Imagen's."""
-        return super().target_of(speaks) or ("gemini_images" if "gemini" in speaks else None)
+    def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
+        """Return OpenAI's shape where the provider has it, else the one in which Google's model is asked."""
+        return super().target_of(speaks, can) or google_images.target_of(speaks, can)
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
-        """Return the body of the call. Raises UnsupportedFeature."""
-        if target != "gemini_images":
+    def _wish(self) -> Wish:
+        return Wish(self._prompt, self.choices, self.size, self.quality)
+
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
+        """Return the bodies of the calls. Raises UnsupportedFeature."""
+        if target not in (PREDICT, NATIVE):
             return super().upstream_bodies(target, model, drop, notes)
-        if self.stream:
-            notes.reject("stream", "the provider makes pictures in one piece")
-        if self.response_format == "url":
-            notes.reject("response_format", "the provider keeps no pictures; ask for b64_json")
-        parameters: dict[str, Any] = {"sampleCount": self.choices}
-        if self.size is not None:
-            parameters["aspectRatio"] = _nearest_ratio(self.size)
-        for key in ("quality", "style", "background", "moderation", "output_compression", "user"):
-            if self.value(key) is not None:
-                notes.drop(key)
+        google_images.refuse_address(notes, self.response_format)
+        names = [key for key in self._members if key not in drop]
+        notes.dropped += [f"{field};provider" for field in drop if field in self._members]
+        if target == NATIVE:
+            google_images.settle_fields(notes, names, self.decoded)
+            return google_images.encode_native(self._wish(), model, notes)
         kind = self.decoded("output_format")
-        if isinstance(kind, str):
-            parameters["outputOptions"] = {"mimeType": f"image/{kind}"}
-        return [json_edit.dumps({"instances": [{"prompt": self._prompt}], "parameters": parameters})]
+        google_images.settle_fields(notes, names, self.decoded, ("output_format",))
+        return google_images.encode_predict(self._wish(), model, kind if isinstance(kind, str) else None)
 
     def read_answers(self, target: str, asked: Asked, bodies: list[bytes]) -> PassedAnswer:
-        """Read what the call brought. Raises DecodeError."""
-        if target == "gemini_images":
-            return PredictedImages(bodies[0], asked, self.size)
+        """Read what the calls brought. Raises DecodeError."""
+        if target in (PREDICT, NATIVE):
+            return MadePictures(list(map(google_images.reader_of(target), bodies)), self._wish(), asked)
         answer = JsonAnswer(self.ENDPOINT, bodies[0], asked, read_usage(bodies[0], self.size, self.quality))
         if answer.error is None and not answer.holds_array("data"):
             raise DecodeError(self.ENDPOINT, None, "the answer holds no pictures")
         return answer
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of previews and pictures on their way to the client."""
+        if target in (PREDICT, NATIVE):
+            calls = self.choices if target == NATIVE else 1
+            kind = f"{self.EVENTS}.completed"
+            return PictureStream(google_images.reader_of(target), kind, calls, self._wish(), asked)
         return EventStream(options, usage_of_event(self.size, self.quality), (".completed",))
 
 
@@ -146,56 +154,3 @@ def _usage_of(said: dict[str, Any], images: int, size: str | None, quality: str 
 def usage_of_event(size: str | None, quality: str | None) -> Callable[[dict[str, Any]], Usage | None]:
     """Return what reads the event that brings a picture; size and quality are what was asked for."""
     return lambda event: _usage_of(event, 1, size, quality)
-
-
-def _nearest_ratio(size: str) -> str:
-    width, height = map(int, size.split("x"))
-    return min(_RATIOS, key=lambda name: abs(_RATIOS[name] - width / height))
-
-
-class _Prediction(msgspec.Struct, gc=False):
-    bytesBase64Encoded: str | None = None
-
-
-class _Predictions(msgspec.Struct, gc=False):
-    predictions: list[_Prediction] = []
-
-
-_decode_predictions = msgspec.json.Decoder(_Predictions).decode
-
-
-class PredictedImages:
-    """Imagen's answer in OpenAI's shape. See `PassedAnswer`."""
-
-    error: StreamError | None = None
-    finish_reason: str | None = "stop"
-    upstream_id: str | None = None
-    repaired = False
-
-    def __init__(self, body: bytes, asked: Asked, size: str | None) -> None:
-        """Read a body; pictures that a filter held back are left out.
-
-        Raises:
-            DecodeError: there is no picture in it.
-        """
-        try:
-            predictions = _decode_predictions(body).predictions
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise DecodeError("gemini_images", None, f"the answer holds no pictures: {error}") from None
-        self._pictures = [one.bytesBase64Encoded for one in predictions if one.bytesBase64Encoded]
-        if not self._pictures:
-            raise DecodeError("gemini_images", None, "the answer holds no pictures")
-        self._asked = asked
-        self.usage: Usage | None = Usage(
-            input_tokens=0, output_tokens=0, images=len(self._pictures), image_size=size
-        )
-
-    def texts(self) -> list[str]:
-        """Return nothing: no text was produced."""
-        return []
-
-    def encode(self, bill: Bill) -> bytes:
-        """Return the body as the client gets it."""
-        data = [{"b64_json": picture} for picture in self._pictures]
-        body = json_edit.dumps({"created": self._asked.created, "data": data})
-        return with_members(body, bill.beside_usage)

@@ -6,12 +6,16 @@ another served. Source: RFC 7578, RFC 2046 (5.1.1).
 """
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from sluicegate.errors import BadRequest
 
 MAX_FIELD_BYTES = 262_144
 MAX_HEAD_BYTES = 16_384
 MAX_PARTS = 128
+MAX_PADDING_BYTES = 1_024
+"""Of white space behind a boundary, which nobody should write and everybody has to read."""
 MODEL = "model"
 _TYPE = re.compile(rb"multipart/form-data[ \t]*(?=;|\Z)", re.I)
 _BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
@@ -19,6 +23,7 @@ _PARAMETER = re.compile(
     rb';[ \t]*(?:([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\\r\n]|\\[^\r\n])*)"|([^\s;"]+))[ \t]*)?'
 )
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
+_CONTENT_TYPE = re.compile(rb"\r\ncontent-type:([^;\r\n]*)", re.I)
 _DISPOSITION = re.compile(rb"form-data[ \t]*(?=;|\Z)", re.I)
 
 _PREAMBLE, _AFTER_DELIMITER, _HEAD, _FIELD, _FILE, _END = range(6)
@@ -141,12 +146,7 @@ class Form:
                 self._pass_to(at + len(self._delimiter), at)
                 self._state = _AFTER_DELIMITER
             case _ if self._state == _AFTER_DELIMITER:
-                if len(data) < 2:
-                    return False
-                if not data.startswith((b"\r\n", b"--")):
-                    raise BadRequest("The form is malformed after a boundary.")
-                self._state = _HEAD if data.startswith(b"\r\n") else _END
-                self._pass_to(0 if self._state == _HEAD else 2)
+                return self._end_delimiter()
             case _ if self._state == _HEAD:
                 at = self._find(b"\r\n\r\n")
                 if at < 0:
@@ -159,6 +159,24 @@ class Form:
                 self._pass_to(len(data))
                 return False
         return True
+
+    def _end_delimiter(self) -> bool:
+        """Take the rest of a delimiter's line: the marker of the form's end, or padding and the line's end."""
+        data = self._rest
+        if data.startswith(b"--"):
+            self._state = _END
+            self._pass_to(2)
+            return True
+        beginning = bytes(data[: MAX_PADDING_BYTES + 2])
+        padding = len(beginning) - len(beginning.lstrip(b" \t"))
+        line_end = beginning[padding : padding + 2]
+        if line_end == b"\r\n":
+            self._state = _HEAD
+            self._pass_to(padding)
+            return True
+        if padding > MAX_PADDING_BYTES or not (b"\r\n".startswith(line_end) or beginning == b"-"):
+            raise BadRequest("The form is malformed after a boundary.")
+        return False
 
     def _find(self, mark: bytes) -> int:
         """Return where a mark begins in what has come, or -1; nothing is looked through twice."""
@@ -225,6 +243,40 @@ class Form:
         elif value:
             self.out.append(value)
         self.fields.setdefault(name, []).append(text)
+
+
+class Part(NamedTuple):
+    """One part of a form that is here whole."""
+
+    name: str
+    is_file: bool
+    content_type: bytes
+    """In lower case, without parameters; empty where none is told."""
+    start: int
+    end: int
+    """Where its content lies in the form."""
+
+
+def parts_of(form: bytes, boundary: bytes) -> Iterator[Part]:
+    """Return the parts of a whole form, which a `Form` has read before."""
+    delimiter = b"\r\n--" + boundary
+    at = len(delimiter) - 2
+    while not form.startswith(b"--", at):
+        head_at = form.index(b"\r\n", at)
+        head_end = form.index(b"\r\n\r\n", head_at)
+        start = head_end + 4
+        end = form.index(delimiter, start)
+        head = form[head_at:head_end]
+        parameters = _disposition(head)
+        kind = _CONTENT_TYPE.search(head)
+        yield Part(
+            parameters[b"name"].decode("utf-8", "replace"),
+            not parameters.keys().isdisjoint((b"filename", b"filename*")),
+            b"" if kind is None else kind[1].strip().lower(),
+            start,
+            end,
+        )
+        at = end + len(delimiter)
 
 
 def _disposition(head: bytes) -> dict[bytes, bytes]:

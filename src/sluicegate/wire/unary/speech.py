@@ -60,7 +60,7 @@ class SpeechRequest(JsonRequest):
         """Refuse: the answer is a stream."""
         raise AssertionError("speech is streamed")
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Return the codec of the sound on its way to the client."""
         if self._events:
             return EventStream(options, self._usage_of_event, ("speech.audio.done",))

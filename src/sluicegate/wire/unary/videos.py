@@ -11,7 +11,7 @@ from sluicegate.messages import Endpoint, Usage
 from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.request_edges import needed_text
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
-from sluicegate.wire.unary import JsonRequest
+from sluicegate.wire.unary import JsonRequest, TargetModel
 from sluicegate.wire.unary.forms import FormRequest
 from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of
 from sluicegate.wire.unary.multipart import MODEL, Form
@@ -53,7 +53,7 @@ class _Made:
         (body,) = bodies
         return JobAnswer(target, body, asked)
 
-    def pass_stream(self, asked: Asked, options: PassOptions) -> StreamCodec:
+    def pass_stream(self, target: str, asked: Asked, options: PassOptions) -> StreamCodec:
         """Refuse: this endpoint does not stream."""
         raise AssertionError("this endpoint does not stream")
 
@@ -88,10 +88,7 @@ class VideoRequest(_Made, JsonRequest):
         reference = self.value("input_reference")
         assert reference is not None, "it names a file"
         changed = json_edit.changed(reference, {"file_id": json_edit.dumps(id)})
-        body = json_edit.changed(self.body, {"input_reference": changed})
-        self.body = body
-        self._all_members = json_edit.members(body)
-        self._members = {member.key: member for member in self._all_members}
+        self.replace(json_edit.changed(self.body, {"input_reference": changed}))
 
 
 class VideoFormRequest(_Made, FormRequest):
@@ -138,7 +135,9 @@ class RemixRequest(_Made, JsonRequest):
         self.kept_id = source_id
         self.units: Usage | None = source
 
-    def upstream_bodies(self, target: str, model: str, drop: tuple[str, ...], notes: Notes) -> list[bytes]:
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
         """Return the client's body: the video is named by the path, and names the model."""
         return [json_edit.changed(self.body, {}, {MODEL})]
 
