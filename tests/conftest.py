@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from sluicegate.simulator import Simulator, SimulatorProcess, SimulatorSettings
 from tests.fakes import Client
-from tests.gate import RunningGate, free_ports, run_gate
+from tests.gate import RunningGate, free_ports, keep_compiled, run_gate
 from tests.inprocess import InProcessGate, in_process_gate
 from tests.scheduling import Scheduling, by_length
 
@@ -35,7 +35,8 @@ PRICE = {"input": 1, "cache_read": 0.1, "output": 2}
 """USD per million tokens: 1,000 nano-USD an input token, 100 a cached one, 2,000 an output token."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    keep_compiled(config.rootpath)
     # A shell without job control starts what runs in the background with Ctrl-C ignored, and every child inherits that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

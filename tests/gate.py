@@ -1,6 +1,7 @@
 """A whole gate for tests: `sluicegate serve` as a child process, with configuration and folder of its own."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -33,6 +34,15 @@ class RunningGate(NamedTuple):
         command = [sys.executable, "-m", "sluicegate", "usage", "--json", "--config", str(self.config)]
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
         return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def keep_compiled(root: Path) -> None:
+    """Have child processes keep the modules that they compile, whatever the environment says.
+
+    Gates are started by the hundred; otherwise most of a start would be compiling them.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(root / ".pytest_cache" / "bytecode")
 
 
 def free_ports(count: int) -> list[int]:

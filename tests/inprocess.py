@@ -71,6 +71,7 @@ class InProcessGate:
         self._channel: Channel[FromWorker]
         self._runs: set[str] = set()
         """Runs in the background that are not settled."""
+        self._journal: JournalWriter
         self._segment: Segment
         self.on_heard: Callable[[FromWorker], bool] | None = None
         """Takes what the worker says first; True: it has seen to it, and books what the journal holds."""
@@ -121,7 +122,7 @@ class InProcessGate:
         self._channel.send(self._boot)
         self._channel.send(SupervisorBeat(store_answers=True))
         await link.booted()
-        journal = JournalWriter(self.settings.journal, WORKER, loop)
+        self._journal = journal = JournalWriter(self.settings.journal, WORKER, loop)
         self._segment = Segment(journal.path)
         self.gateway = Gateway(self.settings, link, Credit(link), journal, loop, WORKER)
         listening = socket.socket()
@@ -185,7 +186,10 @@ class InProcessGate:
                     self.book.book(record.account_id, WORKER, row.cost_nano_usd)
                     self.budgets.book(row.key_id, row.started_at, row.cost_nano_usd, WORKER, held=row.limited)
             if batch.at_end:
-                return
+                if self._segment.path == self._journal.path:
+                    return
+                self._segment.close()
+                self._segment = Segment(self._journal.path)
 
 
 def in_process_gate(folder: Path, config: dict[str, Any]) -> InProcessGate:

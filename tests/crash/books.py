@@ -1,13 +1,13 @@
 """What a gate's books say, as its commands print them."""
 
 import asyncio
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMMAND_TIMEOUT_S = 120.0
+from sluicegate.cli import main
 
 
 class Books(NamedTuple):
@@ -31,10 +31,21 @@ async def read_books(config: Path) -> Books:
 
 async def command(config: Path, *words: str) -> list[dict[str, Any]]:
     """Run one command of the gate and return the objects it prints; one that fails has still printed them."""
-    line = [sys.executable, "-m", "sluicegate", *words, "--json", "--config", str(config)]
-    run = await asyncio.to_thread(
-        subprocess.run, line, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S
-    )
-    if run.returncode != 0 and not run.stdout:
-        raise RuntimeError(f"{' '.join(words)} ended with status {run.returncode}: {run.stderr}")
-    return [json.loads(printed) for printed in run.stdout.splitlines()]
+    status, printed, said = await asyncio.to_thread(_run, [*words, "--json", "--config", str(config)])
+    if status and not printed:
+        raise RuntimeError(f"{' '.join(words)} ended with status {status}: {said}")
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def _run(words: list[str]) -> tuple[object, str, str]:
+    """Run the command line in this process, which has it in memory; return its status and what it printed."""
+    out, err = io.BytesIO(), io.BytesIO()
+    with (
+        contextlib.redirect_stdout(io.TextIOWrapper(out, write_through=True)),
+        contextlib.redirect_stderr(io.TextIOWrapper(err, write_through=True)),
+    ):
+        try:
+            main(words)
+        except SystemExit as end:
+            return end.code, out.getvalue().decode(), err.getvalue().decode()
+    raise AssertionError("the command line ends with a status")

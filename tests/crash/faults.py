@@ -1,5 +1,5 @@
-"""What else can befall a gate under load: its disk fills, its store is locked, lost or read-only, the clock jumps, a
-journal is torn or corrupted.
+"""What else can befall a gate under load: its disk fills or fails to confirm what it was given, its store is locked,
+lost or read-only, the clock jumps, a journal is torn or corrupted.
 
 Each fault is made from outside, as the world makes it, and undone again. What it may cost is known before: nothing; but
 for the one record that `damage` corrupts, which it names, so that the audit can ask that this and nothing else is lost.
@@ -22,11 +22,12 @@ from sluicegate.billing.ledger import Settled
 from sluicegate.server.journal_reader import Segment, segments
 from tests.crash.victim import Victim
 
-Fault = Literal["disk full", "store busy", "store read-only", "store gone", "clock", "damage"]
+Fault = Literal["disk full", "disk failing", "store busy", "store read-only", "store gone", "clock", "damage"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 DISK_MB = 48
 """Room for what a dozen kills leave, and for what journals keep free."""
 FULL_S = 1.5
+FAILING_S = 1.0
 BUSY_S = 6.0
 """Longer than SQLite waits for a lock."""
 GONE_S = 1.5
@@ -34,35 +35,58 @@ UNREAD_S = 0.8
 """How long journals are written before they are damaged, and nobody reads them."""
 DAY_S = 86_400
 JUMPS_S = (-40 * DAY_S, -3600, -2, 2, 3600, 40 * DAY_S)
-SHIFT = struct.Struct("<q")
-_MOVED_CLOCK = '''"""Moves the wall clock of every process that is started with this folder first on its path."""
+_STATE = struct.Struct("<q?")
+_SITE = '''"""Moves the clock, and fails the disk, of every process started with this folder first on its path."""
 
+import errno
 import mmap
+import os
 import struct
 import time
 
-with open(__file__.removesuffix("sitecustomize.py") + "shift", "rb") as _file:
-    _shift = mmap.mmap(_file.fileno(), 8, access=mmap.ACCESS_READ)
+with open(__file__.removesuffix("sitecustomize.py") + "state", "rb") as _file:
+    _state = mmap.mmap(_file.fileno(), 9, access=mmap.ACCESS_READ)
 _time, _time_ns = time.time, time.time_ns
-time.time = lambda: _time() + struct.unpack("<q", _shift)[0]
-time.time_ns = lambda: _time_ns() + struct.unpack("<q", _shift)[0] * 10**9
+time.time = lambda: _time() + struct.unpack_from("<q", _state)[0]
+time.time_ns = lambda: _time_ns() + struct.unpack_from("<q", _state)[0] * 10**9
+
+
+def _failing(sync):
+    def synced(fd):
+        if _state[8]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(fd)
+
+    return synced
+
+
+os.fsync, os.fdatasync = _failing(os.fsync), _failing(os.fdatasync)
 '''
 
 
-class Clock:
-    """The wall clock of a gate's processes, which anybody can set."""
+class Machine:
+    """What a gate's processes know of their machine: a wall clock that anybody can set, a disk that confirms or not."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
-        self._shift = folder / "shift"
-        self._shift.write_bytes(SHIFT.pack(0))
-        (folder / "sitecustomize.py").write_text(_MOVED_CLOCK)
+        self._state = folder / "state"
+        self._state.write_bytes(_STATE.pack(0, False))
+        self._shift_s = 0
+        (folder / "sitecustomize.py").write_text(_SITE)
 
-    def move(self, seconds: int) -> None:
+    def move_clock(self, seconds: int) -> None:
         """Set the clock to so many seconds off the true time."""
-        with open(self._shift, "r+b") as file:
-            file.write(SHIFT.pack(seconds))
+        self._shift_s = seconds
+        self._set(failing=False)
+
+    def fail_disk(self, failing: bool) -> None:
+        """Let every fsync fail, or none."""
+        self._set(failing=failing)
+
+    def _set(self, *, failing: bool) -> None:
+        with open(self._state, "r+b") as file:
+            file.write(_STATE.pack(self._shift_s, failing))
 
 
 @contextlib.contextmanager
@@ -81,11 +105,11 @@ def small_disk(folder: Path, mb: int) -> Iterator[bool]:
 class Faults:
     """Makes faults, and remembers what they may have cost."""
 
-    def __init__(self, victim: Victim, data: Path, clock: Clock, rng: Random, *, may_fill: bool) -> None:
+    def __init__(self, victim: Victim, data: Path, machine: Machine, rng: Random, *, may_fill: bool) -> None:
         """Args: may_fill: the data lie on a disk of their own."""
         self._victim = victim
         self._data = data
-        self._clock = clock
+        self._machine = machine
         self._rng = rng
         self._may_fill = may_fill
         self.spoilt: set[str] = set()
@@ -93,6 +117,7 @@ class Faults:
         self.damaged = 0
         """How often a record was."""
         self.torn = 0
+        self.failed_disks = 0
         self.skipped: list[str] = []
         """Faults that this machine does not let us make."""
         self.problems: list[str] = []
@@ -102,6 +127,11 @@ class Faults:
         match fault:
             case "disk full":
                 await self._fill_disk()
+            case "disk failing":
+                self._machine.fail_disk(True)
+                await asyncio.sleep(FAILING_S)
+                self._machine.fail_disk(False)
+                self.failed_disks += 1
             case "store busy":
                 await self._lock_store()
             case "store read-only":
@@ -109,7 +139,7 @@ class Faults:
             case "store gone":
                 await self._take_store_away()
             case "clock":
-                self._clock.move(self._rng.choice(JUMPS_S))
+                self._machine.move_clock(self._rng.choice(JUMPS_S))
                 await asyncio.sleep(0.3)
             case "damage":
                 await self._damage_journal()

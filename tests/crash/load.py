@@ -28,6 +28,10 @@ LATE_USAGE = Script(steps=(Play(before="usage"), Wait(s=0.6), Play(start=USAGE_A
 """Longer than the gate holds a finish back, so that it leaves, and is checkpointed, before usage is there."""
 KINDS = {"stream": 40, "plain": 25, "late usage": 10, "long": 8, "leaves": 9, "cut": 5, "fails": 3}
 """What is asked for, by weight."""
+PAUSES_S = (0.0, 0.4)
+"""Between an answer and the next request: what clients and provider do takes from the gate's processor time."""
+RETRY_S = (0.1, 0.4)
+"""Likewise, where there was no whole answer: a gate that is dead refuses at once."""
 REUSE = 20
 """Requests on one connection."""
 
@@ -139,7 +143,9 @@ class Load:
                     if connection is not None:
                         await connection.close()
                         connection = None
-                    await asyncio.sleep(rng.uniform(0.05, 0.15))
+                    await asyncio.sleep(rng.uniform(*RETRY_S))
+                else:
+                    await asyncio.sleep(rng.uniform(*PAUSES_S))
         finally:
             if connection is not None:
                 await connection.close()

@@ -55,6 +55,13 @@ def read_folder(folder: Path) -> list[Record]:
     return records
 
 
+async def until(true: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(timeout_s):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
 def ids(records: Iterable[Record]) -> list[str]:
     return [record.request_id for record in records]
 

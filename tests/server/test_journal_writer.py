@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.errors import StoreUnavailable
+from sluicegate.server import journal
 from sluicegate.server.journal import TAIL_BYTES, JournalWriter, SegmentName
 from sluicegate.server.journal_reader import Segment, segments
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
-from tests.server.journal_world import begin_journal, ids, kill, read_all, read_folder
+from tests.server.journal_world import begin_journal, ids, kill, read_all, read_folder, until
 
 ALL_KINDS = [reserved("r1"), extended("r1", 5), checkpoint("r1", 7), lost_attempt("r1"), settled("r1", 9)]
 
@@ -182,6 +183,91 @@ async def test_a_disk_that_fails_to_sync_is_trusted_no_more(
     writer.close()
 
 
+async def test_a_disk_that_works_again_gets_a_new_segment_with_all_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = os.fdatasync
+    tried: list[int] = []
+
+    def fail(fd: int) -> None:
+        tried.append(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(journal, "RENEW_S", (0.01, 0.02))
+    writer = begin_journal(tmp_path)
+    for record in (reserved("open"), extended("open", 5), checkpoint("open", 60), reserved("done")):
+        writer.append(record)
+    writer.append(settled("done", 1))
+    monkeypatch.setattr(os, "fdatasync", fail)
+    await until(lambda: writer.failed)
+    with pytest.raises(StoreUnavailable, match="disk failed"):
+        await writer.synced()
+    await until(lambda: len(tried) >= 3)
+    assert writer.failed
+    assert len(segments(tmp_path)) == 1
+    monkeypatch.setattr(os, "fdatasync", works)
+    await until(lambda: not writer.failed)
+    assert writer.failures == 1
+    assert writer.pending == 1
+    writer.append(settled("open", 2))
+    old, new = (Segment(tmp_path / str(name)) for name in segments(tmp_path))
+    assert old.try_lock()
+    assert ids(read_all(old)) == ["open", "open", "open", "done", "done"]
+    assert [type(record).__name__ for record in read_all(new)] == [
+        "Reserved",
+        "Extended",
+        "Checkpoint",
+        "Settled",
+    ]
+    for segment in (old, new):
+        segment.close()
+    writer.close()
+
+
+async def test_who_waits_behind_a_failed_fsync_is_told_so_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells a failure once: the next fsync of the file would succeed, and say nothing of what was lost."""
+    failures = iter([OSError(errno.EIO, "Input/output error")])
+
+    def fail_once(fd: int) -> None:
+        time.sleep(0.02)
+        for failure in failures:
+            raise failure
+
+    writer = begin_journal(tmp_path, sync="disk")
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    first = asyncio.ensure_future(writer.append_synced(settled("r1", 1)))
+    await asyncio.sleep(0.005)
+    second = asyncio.ensure_future(writer.append_synced(settled("r2", 1)))
+    told = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(error) for error in told] == [StoreUnavailable, StoreUnavailable]
+    writer.close()
+
+
+async def test_what_the_disk_lost_of_open_reservations_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "RENEW_S", (0.01, 0.02))
+    writer = begin_journal(tmp_path)
+    writer.append(reserved("lost"))
+    start = writer.end
+    writer.append(reserved("kept"))
+    with open(writer.path, "r+b") as file:
+        file.seek(start - 10)
+        file.write(bytes(10))
+
+    def fail_the_first(fd: int) -> None:
+        if not writer.failures:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail_the_first)
+    await until(lambda: writer.failures == 1 and not writer.failed)
+    writer.append(settled("lost", 1))
+    assert ids(read_folder(tmp_path)[-2:]) == ["kept", "lost"]
+    writer.close()
+
+
 async def test_closing_answers_those_who_wait(tmp_path: Path) -> None:
     writer = begin_journal(tmp_path, sync="disk")
     waiting = [asyncio.ensure_future(writer.append_synced(settled(f"r{n}", 1))) for n in range(3)]
@@ -196,6 +282,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 sys.path[:0] = {path!r}
 from sluicegate.errors import StoreUnavailable
+from sluicegate.server import journal
 from sluicegate.server.journal import TAIL_BYTES
 from tests.records import checkpoint, reserved, settled
 from tests.server.journal_world import begin_journal, kill

@@ -23,6 +23,7 @@ from sluicegate.messages import Format
 from sluicegate.server import telemetry
 from sluicegate.server.auth import Authenticator
 from sluicegate.server.choosing import allowed
+from sluicegate.server.client_connection import LINGER_S
 from sluicegate.server.credit import Credit
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
@@ -92,6 +93,8 @@ class Gateway:
         self._loop = loop
         self._link = link
         self._credit = credit
+        self._journal = journal
+        link.journal_failed = lambda: journal.failed
         self._number = number
         self._deadlines = Deadlines(loop)
         self._pool = UpstreamPool(loop, self._deadlines)
@@ -147,7 +150,7 @@ class Gateway:
         Args:
             succeeded: another process has taken the sockets over; who was let in just before is still served.
                 Without one, new connections are taken meanwhile, so that their requests are told 503 instead of
-                waiting in a queue that nobody serves.
+                waiting in a queue that nobody serves; and so are those whose body is still on its way.
         """
         due_at = self._loop.time() + timeout_s
         if succeeded:
@@ -157,17 +160,22 @@ class Gateway:
                 await asyncio.sleep(0.05)
         self._draining = True
         self._inbound.close_idle()
-        while (self._bench.running or self._bench.queue.waiting) and self._loop.time() < due_at:
+        restarting = Overloaded("The gateway is restarting.")
+        if not succeeded:
+            self._inbound.refuse_unread(restarting)
+        while self._inbound.busy and self._loop.time() < due_at:
             await asyncio.sleep(0.05)
+        self._inbound.refuse_unread(restarting)
         for request in list(self._bench.running):
-            request.stop(Overloaded("The gateway is restarting."))
+            request.stop(restarting)
         due_at = self._loop.time() + STOP_GRACE_S
         while self._bench.running and self._loop.time() < due_at:
             await asyncio.sleep(0.01)
+        self._inbound.stop_all(restarting)
         self._inbound.stop_accepting()
         self._inbound.close_idle()
         try:
-            async with asyncio.timeout(STOP_GRACE_S):
+            async with asyncio.timeout(LINGER_S if self._inbound.parting else STOP_GRACE_S):
                 await self._inbound.wait_closed()
         except TimeoutError:
             self._inbound.abort_all()  # clients that do not take the last bytes
@@ -210,6 +218,8 @@ class Gateway:
         tally.set(telemetry.LIMIT_WAITS, self._bench.limits.asked)
         tally.set(telemetry.QUEUED, self._bench.queue.waiting)
         tally.set(telemetry.LEASE_WAITS, self._credit.waits)
+        tally.set(telemetry.JOURNALS_FAILED, int(self._journal.failed))
+        tally.set(telemetry.JOURNAL_FAILURES, self._journal.failures)
         tally.set(telemetry.LEASE_REFUSALS, self._credit.refusals)
         return tally.snapshot()
 
@@ -419,7 +429,7 @@ class Gateway:
             exchange.respond(204, b"allow: %b, OPTIONS\r\n" % error.allow.encode(), b"")
 
     def _answer_probe(self, exchange: Exchange) -> None:
-        if exchange.path == "/readyz" and (self._draining or not self._link.ready):
+        if exchange.path == "/readyz" and (self._draining or self._journal.failed or not self._link.ready):
             exchange.respond(503, _PLAIN, b"not ready\n")
         else:
             exchange.respond(200, _PLAIN, b"ok\n" if exchange.path != "/" else b"sluicegate\n")

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, cast
 
 from sluicegate.errors import (
     ClientError,
-    InternalError,
     Overloaded,
     RequestTimeout,
     SluicegateError,
@@ -216,7 +215,7 @@ class InboundConnection(asyncio.Protocol):
             server.app.head_received(exchange)
         except Exception:
             log.exception("a request's head could not be handled")
-            self.fail(exchange)
+            exchange.give_up()
         if exchange.ended or exchange.gone:
             return
         if length > exchange.max_body_bytes:
@@ -407,14 +406,14 @@ class InboundConnection(asyncio.Protocol):
             headers, body = b"", b""
         exchange.respond(error.status, headers, body)
 
-    def fail(self, exchange: Exchange) -> None:
-        """See `Exchange.give_up`."""
+    def fail(self, exchange: Exchange, error: SluicegateError) -> None:
+        """See `Exchange.refuse`."""
         if exchange.gone or exchange.ended:
             return
         if exchange.answered:
             exchange.abort()
         else:
-            self._refuse(exchange, InternalError("the gate failed to handle this request"))
+            self._refuse(exchange, error)
 
     def close(self) -> None:
         """Close once everything written has left, or when the client does not take it in time."""
@@ -427,6 +426,28 @@ class InboundConnection(asyncio.Protocol):
     def fresh(self) -> bool:
         """Whether it waits for its first request: its client has just been let in, and expects an answer."""
         return self._state == _HEAD and self._partial is None and not self._served
+
+    @property
+    def reading(self) -> bool:
+        """Whether a request has begun to come, and is not served yet."""
+        if self._state != _BODY or self._exchange is None:
+            return self._state == _HEAD and self._partial is not None
+        sink = self._exchange.body_sink
+        return not self._exchange.answered and (sink is None or not sink.ready)
+
+    @property
+    def parting(self) -> bool:
+        """Whether its client has its answer, and may still be sending."""
+        return self._state == _PARTING
+
+    def refuse_unread(self, error: SluicegateError) -> None:
+        """Answer a request that is not served yet; nothing for any other."""
+        if not self.reading:
+            return
+        if self._exchange is None:
+            self._refuse(None, error)
+        else:
+            self._fail_body(self._exchange, error)
 
     def close_if_idle(self) -> None:
         """Close a connection that waits for its next request; any other closes after its answer."""

@@ -183,6 +183,9 @@ class Leaving(msgspec.Struct, tag="leaving", frozen=True):
 class WorkerBeat(msgspec.Struct, tag="beat", frozen=True):
     """The worker's loop runs."""
 
+    journal_failed: bool = False
+    """It takes no requests: the disk of its journal has failed."""
+
 
 class KeyAsked(msgspec.Struct, tag="key_asked", frozen=True):
     """Is there a key with this hash?"""

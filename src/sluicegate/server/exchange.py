@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
-from sluicegate.errors import SluicegateError
+from sluicegate.errors import InternalError, SluicegateError
 from sluicegate.server.http_head import Header, HeadMemo, RequestHead
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class BodySink(Protocol):
     @property
     def passing(self) -> bool:
         """Whether pieces go on at once, and do not stay in memory."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough has come to serve the request."""
         ...
 
     def feed(self, piece: bytes) -> None:
@@ -293,9 +298,13 @@ class Exchange(RequestHead):
         self.held_bytes += size
         self._connection.server.inflight_bytes += size
 
+    def refuse(self, error: SluicegateError) -> None:
+        """Answer with an error where nothing is out yet; where an answer has begun, break it off."""
+        self._connection.fail(self, error)
+
     def give_up(self) -> None:
         """Let no request of an application that failed hang: 500, or a broken answer where one had begun."""
-        self._connection.fail(self)
+        self._connection.fail(self, InternalError("the gate failed to handle this request"))
 
     def lose_client(self) -> None:
         """Note that the client has gone, and say so once if the answer had not ended."""

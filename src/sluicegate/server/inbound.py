@@ -66,6 +66,8 @@ class InboundServer:
         self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
         """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
         self._running: dict[Exchange, asyncio.Task[None]] = {}
+        self._stopped: SluicegateError | None = None
+        """What those are told that were stopped."""
         self._emptied: asyncio.Future[None] | None = None
 
     async def listen(self, sock: socket.socket, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -115,6 +117,27 @@ class InboundServer:
                 connection.close_if_idle()
         return spared
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request runs, or the rest of one is on its way."""
+        return bool(self._running) or any(connection.reading for connection in self.connections)
+
+    @property
+    def parting(self) -> bool:
+        """Whether a client that has its answer may still be sending."""
+        return any(connection.parting for connection in self.connections)
+
+    def refuse_unread(self, error: SluicegateError) -> None:
+        """Answer the requests of which not enough has come to serve them."""
+        for connection in list(self.connections):
+            connection.refuse_unread(error)
+
+    def stop_all(self, error: SluicegateError) -> None:
+        """Stop what still runs; where no answer has begun, this is it."""
+        self._stopped = error
+        for task in self._running.values():
+            task.cancel()
+
     def abort_all(self) -> None:
         """Reset what is still open."""
         for connection in list(self.connections):
@@ -134,6 +157,10 @@ class InboundServer:
     async def _handle(self, exchange: Exchange) -> None:
         try:
             await self.app.handle(exchange)
+        except asyncio.CancelledError:
+            if self._stopped is None:
+                raise
+            exchange.refuse(self._stopped)
         except Exception as error:
             self._fail(exchange, error)
         finally:

@@ -7,6 +7,9 @@ stands in a segment, in order::
     magic (8) · frame of a Header · frame of a Record · … · zeros (space kept for what must not fail)
     frame:  marker (8) · crc32 of what follows (u32) · length of the payload (u32) · payload (MessagePack)
 
+A segment whose fsync failed is trusted no more, since nobody knows what the disk has of it and a later success would
+not tell: nothing is written until the disk takes a new segment, which repeats at its head what is open.
+
 The marker begins with 0xFF, which no UTF-8 text holds, and is random for each process (it stands in the
 file's name), so that a reader can find the next frame after damage and no client can plant one inside a
 string. Reading and recovery are in `server.journal_reader` and `server.drain`.
@@ -20,7 +23,7 @@ import secrets
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -30,7 +33,7 @@ import msgspec
 from sluicegate.billing.ledger import Checkpoint, Extended, HandedOver, Record, Reserved, Settled
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.settings import JournalSettings
-from sluicegate.server.telemetry import JOURNAL_FAILED, log
+from sluicegate.server.telemetry import JOURNAL_FAILED, JOURNAL_RENEWED, log
 
 MAGIC = b"SGJRNL1\n"
 SUFFIX = ".journal"
@@ -42,6 +45,8 @@ TAIL_BYTES = 4 * 1024 * 1024
 """Allocated ahead of the end, for settlements and checkpoints on a full disk."""
 STEP_BYTES = 1024 * 1024
 """How much is allocated at a time."""
+RENEW_S = (0.25, 0.5, 1.0, 2.0, 5.0)
+"""Waits before a disk that has failed is tried with a new segment, by how often it was; then the last one."""
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -92,6 +97,15 @@ def frame(marker: bytes, payload: bytes) -> bytes:
     return FRAME.pack(marker, zlib.crc32(payload, zlib.crc32(length)), len(payload)) + payload
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether these bytes are one frame, as it was written."""
+    if len(data) < FRAME.size:
+        return False
+    found: tuple[bytes, int, int] = FRAME.unpack_from(data)
+    _, checksum, length = found
+    return len(data) == FRAME.size + length and zlib.crc32(data[LENGTH_AT:]) == checksum
+
+
 def process_started(pid: int) -> int | None:
     """Say when a process began, in ticks since boot; None where there is no such process or no /proc."""
     try:
@@ -116,6 +130,16 @@ class _Place(NamedTuple):
 
     start: int
     size: int
+
+
+class _Begun(NamedTuple):
+    """A segment that has just been made."""
+
+    name: SegmentName
+    fd: int
+    end: int
+    allocated: int
+    keeps_space: bool
 
 
 class JournalWriter:
@@ -156,12 +180,19 @@ class JournalWriter:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._retired: list[int] = []
+        self._named = False
+        """The folder's entry of the segment is on the disk."""
         self._failure: str | None = None
+        """Why nothing is written now."""
+        self._renewals = 0
+        """How often a new segment was tried since the disk failed."""
+        self.failures = 0
+        """How often the disk has."""
         self._name = SegmentName(worker, os.getpid(), secrets.token_hex(8), 0)
         self._marker = self._name.marker
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd, self._end, self._allocated, self._keeps_space = self._begin_segment(self._name)
+            _, self._fd, self._end, self._allocated, self._keeps_space = self._begin_segment(self._name)
         except OSError as error:
             raise StoreUnavailable(f"the journal cannot be begun: {error.strerror}") from error
         self._rotate_at = segment_bytes
@@ -180,6 +211,11 @@ class JournalWriter:
     def end(self) -> int:
         """Bytes written to this segment."""
         return self._end
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk has failed, and nothing is written until it takes a new segment."""
+        return self._failure is not None
 
     def append(self, record: Record) -> None:
         """Write one record; on return it outlives this process.
@@ -231,6 +267,8 @@ class JournalWriter:
         Raises:
             StoreUnavailable: it did not confirm that; what was appended stands all the same.
         """
+        if self._failure is not None:
+            raise StoreUnavailable(self._failure)
         if self._disk:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
@@ -301,11 +339,12 @@ class JournalWriter:
 
     # Segments
 
-    def _begin_segment(self, name: SegmentName, open_frames: bytes = b"") -> tuple[int, int, int, bool]:
+    def _begin_segment(self, name: SegmentName, open_frames: bytes = b"", *, synced: bool = False) -> _Begun:
         """Make a segment, and give it its name only when it is whole and locked.
 
         Args:
             open_frames: what is open, repeated at its head.
+            synced: the disk has to have it by then.
         """
         header = Header(
             pid=name.pid,
@@ -325,39 +364,54 @@ class JournalWriter:
             keeps_space = _allocate(fd, 0, allocated)
             if os.pwrite(fd, head, 0) != len(head):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if synced:
+                os.fdatasync(fd)
             os.rename(making, path)
         except OSError:
             os.close(fd)
             making.unlink(missing_ok=True)
             raise
-        return fd, len(head), allocated, keeps_space
+        return _Begun(name, fd, len(head), allocated, keeps_space)
 
     def _rotate(self) -> None:
-        name = self._name._replace(number=self._name.number + 1)
         try:
             frames = {place: os.pread(self._fd, place.size, place.start) for place in self._open_places()}
-            fd, end, allocated, keeps_space = self._begin_segment(name, b"".join(frames.values()))
+            begun = self._begin_segment(self._next_name(), b"".join(frames.values()))
         except OSError as error:
             log(JOURNAL_FAILED, journal=self._name, doing="rotating", error=error.strerror)
             self._rotate_at = self._end + STEP_BYTES
             return
+        self._give_space_back()
+        self._retired.append(self._fd)  # stays locked until it is on the disk
+        self._go_on_in(begun, frames)
+
+    def _next_name(self) -> SegmentName:
+        return self._name._replace(number=self._name.number + 1)
+
+    def _give_space_back(self) -> None:
         try:
             os.ftruncate(self._fd, self._end)
         except OSError as error:
             log(JOURNAL_FAILED, journal=self._name, doing="giving space back", error=error.strerror)
-        self._retired.append(self._fd)  # stays locked until it is on the disk
-        self._fd, self._end, self._allocated, self._keeps_space = fd, end, allocated, keeps_space
-        self._name = name
-        self._rotate_at = max(self._segment_bytes, 2 * end)
-        at = end - sum(place.size for place in frames)
+
+    def _go_on_in(self, begun: _Begun, frames: Collection[_Place]) -> None:
+        """Write to another segment from now on.
+
+        Args:
+            frames: where those stood in the old one that the new one's head repeats, in their order.
+        """
+        self._name, self._fd, self._end, self._allocated, self._keeps_space = begun
+        self._named = False
+        self._rotate_at = max(self._segment_bytes, 2 * begun.end)
+        at = begun.end - sum(place.size for place in frames)
         moved: dict[_Place, _Place] = {}
         for place in frames:
             moved[place] = _Place(at, place.size)
             at += place.size
-        self._pending = {id_: moved[place] for id_, place in self._pending.items()}
-        self._checkpoints = {id_: moved[place] for id_, place in self._checkpoints.items()}
+        self._pending = {id_: moved[place] for id_, place in self._pending.items() if place in moved}
+        self._checkpoints = {id_: moved[place] for id_, place in self._checkpoints.items() if place in moved}
         for places in self._extended.values():
-            places[:] = [moved[place] for place in places]
+            places[:] = [moved[place] for place in places if place in moved]
 
     def _open_places(self) -> Iterator[_Place]:
         """Yield the frames of all open reservations, each request's in the order in which they are to be replayed."""
@@ -384,9 +438,9 @@ class JournalWriter:
         self._dirty = False
         waiters, self._waiters = self._waiters, []
         retired, self._retired = self._retired, []
-        job = self._loop.run_in_executor(
-            self._threads, _sync, [*retired, self._fd], self._folder if retired else None
-        )
+        folder = None if self._named else self._folder
+        self._named = True
+        job = self._loop.run_in_executor(self._threads, _sync, [*retired, self._fd], folder)
         job.add_done_callback(lambda done: self._flushed(done, waiters, retired))
 
     def _flushed(
@@ -396,15 +450,60 @@ class JournalWriter:
         for fd in retired:
             os.close(fd)
         error = None if job.cancelled() else job.exception()
-        if error is not None:
-            # After a failed fsync nobody knows what the disk has; a later success would not tell.
-            self._failure = f"the journal's disk failed: {error}"
-            log(JOURNAL_FAILED, journal=self._name, doing="syncing", error=error)
         _release(waiters, error)
-        if self._waiters:
+        if error is not None:
+            self._fail(error)
+        elif self._waiters:
             self._flush()
         elif self._dirty:
             self._schedule_flush()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = f"the journal's disk failed: {error}"
+        self.failures += 1
+        log(JOURNAL_FAILED, journal=self._name, doing="syncing", error=error)
+        waiters, self._waiters = self._waiters, []
+        _release(waiters, error)
+        self._renewals = 0
+        self._loop.call_later(RENEW_S[0], self._renew)
+
+    def _renew(self) -> None:
+        """See whether the disk takes a new segment, in which to go on."""
+        if self._fd < 0:  # closed meanwhile
+            return
+        places = list(self._open_places())
+        job = self._loop.run_in_executor(self._threads, self._begin_anew, places)
+        job.add_done_callback(self._renewed)
+
+    def _begin_anew(self, places: list[_Place]) -> tuple[_Begun, dict[_Place, bytes]]:
+        """Make the next segment, on the disk; return which of the open frames it repeats: those that can still be read.
+
+        In a thread: while the disk has failed nothing else touches the segments.
+        """
+        frames: dict[_Place, bytes] = {}
+        for place in places:
+            data = os.pread(self._fd, place.size, place.start)
+            if is_whole(data):
+                frames[place] = data
+        return self._begin_segment(self._next_name(), b"".join(frames.values()), synced=True), frames
+
+    def _renewed(self, job: asyncio.Future[tuple[_Begun, dict[_Place, bytes]]]) -> None:
+        if job.cancelled() or job.exception() is not None:
+            self._renewals += 1
+            self._loop.call_later(RENEW_S[min(self._renewals, len(RENEW_S) - 1)], self._renew)
+            return
+        begun, kept = job.result()
+        if self._fd < 0:  # closed meanwhile
+            os.close(begun.fd)
+            return
+        lost = len(self._pending) - sum(place in kept for place in self._pending.values())
+        self._give_space_back()
+        os.close(self._fd)
+        self._go_on_in(begun, kept)
+        self._failure = None
+        log(JOURNAL_RENEWED, journal=self._name, unreadable=lost or None)
+        self._dirty = True
+        self._schedule_flush()
 
 
 def _allocate(fd: int, start: int, stop: int) -> bool:

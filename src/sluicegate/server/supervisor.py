@@ -519,6 +519,7 @@ class Supervisor:
                     "number": worker.number,
                     "pid": worker.pid,
                     "serving": worker.serving,
+                    "journal_failed": worker.journal_failed,
                     "running_s": round(now - worker.started_at, 3),
                 }
                 for worker in self._slots

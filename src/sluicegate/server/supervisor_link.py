@@ -76,6 +76,8 @@ class SupervisorLink:
         """Has a provider asked how a job is."""
         self.on_probe_asked: Callable[[ProbeAsked], None] | None = None
         """Has a provider probed."""
+        self.journal_failed: Callable[[], bool] = lambda: False
+        """Whether the worker takes no requests because the disk of its journal has failed."""
         self.lost = asyncio.Event()
         """Set when the supervisor is gone for good."""
         self._loop = asyncio.get_running_loop()
@@ -249,7 +251,7 @@ class SupervisorLink:
                     self.send(GivenBack(message.account_id, 0, message.question))
             case SupervisorBeat():
                 self._store_answers = message.store_answers
-                self.send(WorkerBeat())
+                self.send(WorkerBeat(self.journal_failed()))
             case KeyAnswer():
                 self._key_answered(message)
             case RunningAsked():

@@ -377,6 +377,7 @@ class Tab:
         try:
             journal.append(Settled(request_id=row.request_id, account_id=account_id, row=row))
         except StoreUnavailable:
+            self._note_broken_off()
             self.owed = True
             self._till.owe(self)
             raise
@@ -386,6 +387,13 @@ class Tab:
         finally:  # what the journal has stands, whatever the disk says
             self._close(row.cost_nano_usd)
         return row
+
+    def _note_broken_off(self) -> None:
+        """Remember what was produced as a last checkpoint would, for `resolve`."""
+        last = self._checkpoint
+        if self.on_crash == "produced" and not (last is not None and last.finished):
+            row = msgspec.structs.replace(self.row)
+            self._checkpoint = Checkpoint(request_id=row.request_id, row=row)
 
     async def hand_over(self, kept: KeptObject) -> None:
         """Leave the request pending, with all that is held for it, to the supervisor: its work goes on at a provider.
@@ -434,7 +442,7 @@ class Tab:
         return allowed
 
     def resolve(self) -> None:
-        """Settle a request whose answer was broken off because the journal took nothing, as after a crash.
+        """Settle a request whose answer was broken off because the journal took nothing: as a crash then would have.
 
         Raises:
             StoreUnavailable: it still takes nothing.
@@ -457,6 +465,8 @@ class Tab:
         )
         *lost, last = settle_after_crash(reservation, time.time())
         assert isinstance(last, Settled)
+        if last.row.status == "interrupted":
+            last.row.error = row.error
         self._till.journal.append(last)
         for record in lost:
             with contextlib.suppress(StoreUnavailable):  # it carries no charge

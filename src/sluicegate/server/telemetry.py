@@ -111,6 +111,12 @@ CLAMPED = Metric(
 DAMAGED = Metric(
     "journal_damaged_bytes", "gauge", "Bytes of journals that could not be read; kept in .bad files."
 )
+JOURNALS_FAILED = Metric(
+    "journals_failed", "gauge", "Workers that take no requests because the disk of their journal has failed."
+)
+JOURNAL_FAILURES = Metric(
+    "journal_failures_total", "counter", "Failed attempts to bring a journal to its disk."
+)
 STORE_UP = Metric("store_up", "gauge", "1 while the store answers.")
 BALANCE = Metric("balance_nano_usd", "gauge", "Sum of all prepaid balances, in nano-USD.")
 LEASED = Metric("leased_nano_usd", "gauge", "Credit leased to workers, in nano-USD.")
@@ -299,6 +305,8 @@ JOURNAL_RECOVERED = Event("journal_recovered", logging.WARNING)
 """Requests that a crash interrupted were settled."""
 JOURNAL_FAILED = Event("journal_failed", logging.ERROR)
 """A worker's journal could not be written, rotated or brought to the disk."""
+JOURNAL_RENEWED = Event("journal_renewed", logging.WARNING)
+"""The disk works again, and a worker goes on in a new segment of its journal."""
 SETTLEMENTS_OWED = Event("settlements_owed", logging.ERROR)
 """The journal takes no settlements: answers are broken off, and settled as soon as it does."""
 CLAIMS_UNKEPT = Event("claims_unkept", logging.WARNING)

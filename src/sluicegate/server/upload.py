@@ -113,6 +113,11 @@ class Upload:
             raise self._error
 
     @property
+    def ready(self) -> bool:
+        """Whether what has to be known has come, or never will."""
+        return self._ready.is_set()
+
+    @property
     def complete(self) -> bool:
         """Whether the whole form has come."""
         return self._exchange.complete

@@ -103,6 +103,8 @@ class WorkerProcess:
         self.started_at = self.heard_at = asyncio.get_running_loop().time()
         """Seconds of the loop's clock."""
         self.serving = False
+        self.journal_failed = False
+        """The disk of its journal has failed, as it said last."""
         self.leaving = False
         """It drains by itself, and has its successor."""
         self.silenced = asyncio.Event()
@@ -317,7 +319,7 @@ class WorkerSlots:
         try:
             match message:
                 case WorkerBeat():
-                    return
+                    worker.journal_failed = message.journal_failed
                 case Serving():
                     self._served(worker)
                 case Leaving():

@@ -39,8 +39,11 @@ def admin_app(journal_dir: Path, store_url: str, token: str | None) -> Starlette
             return _not_ready(error.message)
         if status["draining"]:
             return _not_ready("draining")
-        if not any(worker["serving"] for worker in status["workers"]):
+        serving = [worker for worker in status["workers"] if worker["serving"]]
+        if not serving:
             return _not_ready("no worker serves")
+        if all(worker["journal_failed"] for worker in serving):
+            return _not_ready("the journals' disk has failed")
         if not status["store_answers"]:
             return _not_ready("the store does not answer")
         return PlainTextResponse("ready\n", headers=NO_STORE)
