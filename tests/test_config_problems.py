@@ -281,6 +281,54 @@ BAD = [
     (f"keys: [{{name: a, {KEY}, on_limit: wait}}]", "keys[0].on_limit: must be stop or finish"),
 ]
 
+ROUTES = """
+providers: {p: {base_url: "http://127.0.0.1:1"}, q: {base_url: "http://127.0.0.1:1"}}
+models:
+  a: {price: free, routes: [{provider: p, model: up, rpm: 10, max_streams: 4}, {provider: q, model: up, rpm: 7}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("route", "expected"),
+    [
+        (
+            "rpm: 20, max_streams: 4",
+            "models.b.routes[0].rpm: is 20 here and 10 at models.a.routes[0]: both lead to up of p",
+        ),
+        (
+            "rpm: 10",
+            "models.b.routes[0].max_streams: is left out here and 4 at models.a.routes[0]: both lead to up of p",
+        ),
+        (
+            "rpm: 10, max_streams: 4, tpm: 5",
+            "models.b.routes[0].tpm: is 5 here and left out at models.a.routes[0]",
+        ),
+        ("rpm: 10, max_streams: 4", None),
+    ],
+)
+def test_one_model_of_one_provider_has_one_limit(tmp_path: Path, route: str, expected: str | None) -> None:
+    text = f"{ROUTES}  b: {{price: free, routes: [{{provider: p, model: up, {route}}}]}}\n"
+    path = write(tmp_path, text)
+    if expected is None:
+        load(path, {}, NOW)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(path, {}, NOW)
+    (line,) = caught.value.message.splitlines()
+    assert expected in line
+    assert line.endswith("which has one limit; give the same in both places")
+
+
+def test_two_routes_of_one_model_have_one_limit_too(tmp_path: Path) -> None:
+    text = """
+providers: {p: {base_url: "http://127.0.0.1:1"}}
+models:
+  m: {price: free, routes: [{provider: p, model: up, tpm: 9}, {provider: p, model: up, priority: 1, tpm: 8}]}
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, text), {}, NOW)
+    assert "models.m.routes[1].tpm: is 8 here and 9 at models.m.routes[0]" in caught.value.message
+
 
 @pytest.mark.parametrize(("text", "expected"), BAD, ids=[str(index) for index in range(len(BAD))])
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, expected: str) -> None:

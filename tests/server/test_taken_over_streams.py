@@ -5,6 +5,7 @@ The first provider says the beginning of a sentence and fails; the second, asked
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ import pytest_asyncio
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.messages import Format
 from sluicegate.simulator import Answer, Received, Simulator, ToolCall
+from sluicegate.simulator.answer import of_tokens
 from sluicegate.simulator.formats import DIALECTS, Ask
 from sluicegate.simulator.script import AnyStep, Close, Error, Play, Reset, Script, Stall, Wait
 from tests.conftest import KEY, PRICE, make_config
@@ -131,6 +133,9 @@ def _unasked(world: World) -> None:
     world.second.clear()
 
 
+POOR = {client: f"sg-test-key-poor-{client}-0123" for client in ("chat", "responses")}
+POOR_NANO = 8_000_000
+"""What its account has: 4,000 output tokens."""
 STYLES = ("turn", "prefix", "final_message", "none")
 
 
@@ -165,6 +170,9 @@ def configuration(first: Simulator, second: Simulator) -> dict[str, Any]:
         "stream": {"continue_midstream": False},
     }
     models["past-one"] = {"routes": routes("first-chat", "gone", "second-chat"), "price": PRICE}
+    providers["second-limited"] = provider(second, "messages")
+    models["limited"] = {"routes": routes("first-chat", "second-limited"), "price": PRICE}
+    models["limited"]["routes"][1]["rpm"] = 1
     models["alone"] = {"routes": routes("first-chat"), "price": PRICE}
     return make_config(
         first,
@@ -173,6 +181,13 @@ def configuration(first: Simulator, second: Simulator) -> dict[str, Any]:
         stream={"continue_midstream": True, "idle_timeout": "3s"},
         health={"failures": 1000, "min_requests": 1_000_000},
         retry={"budget_percent": 100},
+        keys=[
+            {"name": "test", "key": KEY, "balance_usd": 5},
+            *(
+                {"name": name, "key": key, "balance_usd": str(POOR_NANO / 10**9)}
+                for name, key in POOR.items()
+            ),
+        ],
     )
 
 
@@ -408,6 +423,66 @@ async def test_B3_a_client_that_leaves_pays_for_both_parts(world: World) -> None
     assert (row.usage.input_tokens, row.usage.output_tokens) == (INPUT, SAID + 2)
     second = world.asked()
     await world.second.wait_for(lambda: second.ended is not None, timeout_s=1.0)
+
+
+async def test_a_second_that_has_nothing_to_add_ends_the_answer(world: World) -> None:
+    world.first.push(broken("chat", "cut", Answer(text=TEXT, input_tokens=INPUT), len(TEXT)))
+    world.second.push(rest((), input_tokens=INPUT + len(TEXT)))
+    model = model_of("chat", "messages")
+    heard = heard_stream("chat", await world.ask("chat", model), model)
+    assert (heard.text, heard.finish, heard.cost_nano_usd) == (WHOLE, "stop", COST)
+    assert world.costs() == [(1, "first-chat", "continued")]
+
+
+async def test_an_answer_that_comes_whole_is_gone_on_with_too(world: World) -> None:
+    world.first.push(broken("chat", "cut"))
+    answer = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "up", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "".join(TEXT[SAID:])}], "stop_sequence": None,
+        "usage": {"input_tokens": INPUT + SAID, "output_tokens": len(TEXT) - SAID},
+    }  # fmt: skip
+    world.second.push(Script(headers=(("content-type", "application/json"),), body=json.dumps(answer)))
+    model = model_of("chat", "messages")
+    heard = heard_stream("chat", await world.ask("chat", model), model)
+    assert (heard.text, heard.finish, heard.cost_nano_usd) == (WHOLE, "stop", COST)
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+async def test_X3_money_that_ends_in_the_second_part_ends_the_stream(world: World, client: Format) -> None:
+    first = Answer(text=TEXT, input_tokens=INPUT)
+    words = of_tokens(4000, input_tokens=INPUT + SAID)
+    world.first.push(broken("chat", "cut", first))
+    world.second.push(Script(answer=words, interval_s=0.0005))
+    body = said(client, model_of("chat", "messages"), Prompt(system=None), True)
+    body["max_output_tokens" if client == "responses" else "max_tokens"] = 4000
+    path = path_of(client, model_of("chat", "messages"), True)
+    response = await ask(world.gate.url, path, body, key=POOR[client], timeout_s=10.0)
+    heard_stream(client, response, model_of("chat", "messages"), fails=True)
+    row = await world.row()
+    assert (row.status, row.attempts) == ("credit_spent", 2)
+    assert row.cost_nano_usd <= POOR_NANO
+    assert row.cost_nano_usd == INPUT * INPUT_NANO + (row.usage.output_tokens or 0) * OUTPUT_NANO
+    assert row.cost_nano_usd > POOR_NANO // 2
+
+
+async def test_a_route_that_is_full_is_passed_over(world: World) -> None:
+    world.first.push(broken("chat", "cut"), Script(), broken("chat", "cut"))
+    world.second.push(rest())
+    assert heard_stream("chat", await world.ask("chat", "limited"), "limited").text == WHOLE
+    world.first.clear()
+    world.first.push(broken("chat", "cut"))
+    heard = heard_stream("chat", await world.ask("chat", "limited"), "limited", fails=True)
+    assert heard.text == "".join(TEXT[:SAID])
+    assert len(world.second.requests) == 1
+
+
+async def test_what_is_told_is_why_it_broke_off_not_that_another_asked_for_patience(world: World) -> None:
+    world.first.push(Script(status=429, headers=(("retry-after", "1"),)))
+    world.second.push(broken("chat", "cut"))
+    response = await world.ask("chat", model_of("completions", "none"), n=1)
+    heard = heard_stream("chat", response, model_of("completions", "none"), fails=True)
+    assert heard.error is not None
+    assert "limit" not in heard.error["message"]
 
 
 async def test_the_time_of_the_request_is_that_of_both(world: World) -> None:

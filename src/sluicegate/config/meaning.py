@@ -11,7 +11,7 @@ from datetime import datetime
 from sluicegate.config.document import Path, Problem, show
 from sluicegate.config.provider_rows import ProviderRow
 from sluicegate.config.scalars import FORMATS
-from sluicegate.config.schema import KeyRow, ModelRow, Sections
+from sluicegate.config.schema import KeyRow, Limited, ModelRow, Route, Sections
 
 _CREDENTIALS = ("api_key", "api_keys", "api_key_file", "api_key_command")
 
@@ -24,6 +24,7 @@ def problems(sections: Sections) -> Iterator[Problem]:
     yield from _model_ids(sections)
     for model_id, model in sections.models.items():
         yield from _model(("models", model_id), model_id, model, sections)
+    yield from _route_limits(sections)
     yield from _keys(sections)
 
 
@@ -139,6 +140,27 @@ def _model(here: Path, model_id: str, model: ModelRow, sections: Sections) -> It
             )
     if all(route.weight == 0 for route in model.routes) and model.routes:
         yield Problem((*here, "routes"), "at least one route must have a weight above 0")
+
+
+def _route_limits(sections: Sections) -> Iterator[Problem]:
+    """Tell of routes that lead to one model of one provider under different limits, which are that model's."""
+    first: dict[tuple[str, str], tuple[Path, Route]] = {}
+    for model_id, model in sections.models.items():
+        for index, route in enumerate(model.routes):
+            here: Path = ("models", model_id, "routes", index)
+            there, other = first.setdefault((route.provider, route.model), (here, route))
+            for name in Limited.model_fields:
+                mine, others = getattr(route, name), getattr(other, name)
+                if mine != others:
+                    yield Problem(
+                        (*here, name),
+                        f"is {_limit(mine)} here and {_limit(others)} at {show(there)}: both lead to {route.model} of "
+                        f"{route.provider}, which has one limit; give the same in both places",
+                    )
+
+
+def _limit(value: int | None) -> str:
+    return "left out" if value is None else str(value)
 
 
 def _keys(sections: Sections) -> Iterator[Problem]:

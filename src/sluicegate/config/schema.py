@@ -257,7 +257,8 @@ class Limited(Section):
 
 
 class Route(Limited):
-    """One target of a model. Its limits are the provider's model's, whichever routes lead there."""
+    """One target of a model. Its limits are the provider's model's, whichever routes lead there: all of them give the
+    same."""
 
     provider: Name
     """Name of a provider."""

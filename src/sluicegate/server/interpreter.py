@@ -361,7 +361,7 @@ class Interpreter:
                 joins_usage=self.client.joins_usage,
                 choices=options.choices,
                 calls=1 + len(self.calls),
-                follow=self._new_turn(),
+                follow=self.new_turn(),
             )
             self.untold, self._joined = joined.untold, joined
             return joined
@@ -372,7 +372,7 @@ class Interpreter:
                 partial(self.goes_on.read_whole, partial(codec.decode_answer, can=can)),
                 options.count_text,
                 joins_usage=self.client.joins_usage,
-                follow=self._new_turn(),
+                follow=self.new_turn(),
             )
             self.untold, self.goes_on.stream = continued.untold, continued
             return continued
@@ -384,7 +384,7 @@ class Interpreter:
             options.count_text,
             joins_usage=self.client.joins_usage,
             choices=options.choices,
-            follow=self._new_turn(),
+            follow=self.new_turn(),
         )
         self.untold = stream.untold
         return stream
@@ -433,7 +433,7 @@ class Interpreter:
         return (cut_answer(events, self._cut_at) if self._cut_at else events), upstream_id
 
     def _told(self, events: list[StreamEvent], upstream_id: str | None) -> "TranslatedAnswer":
-        follow = self._new_turn()
+        follow = self.new_turn()
         if follow is not None:
             for event in events:
                 follow(event)
@@ -441,7 +441,8 @@ class Interpreter:
         self.untold = answer.untold
         return answer
 
-    def _new_turn(self) -> Callable[[StreamEvent], None] | None:
+    def new_turn(self) -> Callable[[StreamEvent], None] | None:
+        """Return who takes down what an answer tells of thoughts and calls; None where nobody has to."""
         self.turn = None if self._thoughts is None else Turn()
         return None if self.turn is None else self.turn.take
 

@@ -120,14 +120,17 @@ class Takeover:
         self, asking: Asking, count_text: Callable[[str], None], max_event_bytes: int
     ) -> TakenOverStream:
         """Return what reads the deployment's stream and writes it behind what the client has."""
-        client, codec, can = self._interpreter.client, FORMATS[asking.format], asking.can
-        return TakenOverStream(
+        interpreter, codec, can = self._interpreter, FORMATS[asking.format], asking.can
+        stream = TakenOverStream(
             codec.stream_decoder(can, count_text, max_event_bytes),
-            client.stream_encoder(self._interpreter.asked),
+            interpreter.client.stream_encoder(interpreter.asked),
             partial(codec.decode_answer, can=can),
             count_text,
             self._told,
             stop=[sequence for sequence in self._request.stop if sequence],
             repeats=can.continuation == "prefix",
-            joins_usage=client.joins_usage,
+            joins_usage=interpreter.client.joins_usage,
+            follow=interpreter.new_turn(),
         )
+        interpreter.untold = stream.untold
+        return stream

@@ -78,6 +78,7 @@ class TakenOverStream(TranslatedStream):
         stop: list[str],
         repeats: bool,
         joins_usage: bool,
+        follow: Callable[[StreamEvent], None] | None = None,
     ) -> None:
         """Start where the client stands.
 
@@ -85,7 +86,7 @@ class TakenOverStream(TranslatedStream):
             told: what it has.
             stop: sequences that end the answer, which may stand across the seam.
             repeats: the provider is known to repeat what it was given.
-            decoder, encoder, decode_whole, count_text, joins_usage: as of any stream across formats.
+            decoder, encoder, decode_whole, count_text, joins_usage, follow: as of any stream across formats.
         """
         text = told.text
 
@@ -100,6 +101,7 @@ class TakenOverStream(TranslatedStream):
             whole,
             count_text,
             joins_usage=joins_usage,
+            follow=follow,
         )
         self._started = True
         encoder.take_over(told)

@@ -8,6 +8,7 @@ contract E2, E3; cases B060 and B133.
 
 import asyncio
 import time
+from typing import NamedTuple
 
 from sluicegate.errors import RateLimited, StoreUnavailable, UpstreamError
 from sluicegate.routing.catalog import Deployment, Limits
@@ -18,6 +19,18 @@ from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.server.takeover import Asking, Takeover
 from sluicegate.wire.taken_over import WatchedStream
+
+
+class _Part(NamedTuple):
+    """The attempt that broke off."""
+
+    number: int
+    """Counting from 1."""
+    deployment: Deployment
+    format: str | None
+    """How it was asked."""
+    upstream_id: str | None
+    repaired: bool
 
 
 class TakenOverRequest(LimitedRequest):
@@ -36,14 +49,13 @@ class TakenOverRequest(LimitedRequest):
         takeover = await self._takeover(watched)
         if takeover is None:
             return "failed", error
-        number, broken = self._number, self._deployment
-        first = row.provider, row.provider_model, row.provider_format
-        upstream_id, repaired = row.upstream_id, row.repaired
+        first = _Part(self._number, self._deployment, row.provider_format, row.upstream_id, row.repaired)
+        outcome: Outcome = "failed", error
         reason = error
         for place in range(progress.tried, len(self._targets)):
             if self._exchange.gone or not may_take_over(reason, self._due_at - self._loop.time()):
                 break
-            asking = self._ask_at(place, broken, takeover)
+            asking = self._ask_at(place, first.deployment, takeover)
             if asking is None or not await self._let_in(self._targets[place].limits):
                 continue
             self._enter(place)
@@ -51,23 +63,31 @@ class TakenOverRequest(LimitedRequest):
                 ending, failure = await self._rest(watched, takeover, asking)
             finally:
                 self._leave(self._standing)
-            row.repaired |= repaired
-            if watched.taken_over:
-                self._tab.lost_attempt(number, first[0] or "", first[1] or "", time.time(), "continued")
-                self._bench.tally.add(telemetry.STREAMS_CONTINUED, 1, row.provider or "")
-            if ending != "failed" or not isinstance(failure, UpstreamError):
+            again = failure if ending == "failed" and isinstance(failure, UpstreamError) else None
+            if again is not None:
+                self._note_failure(again)
+            if watched.taken_over or ending == "complete":
+                self._note_first(first)
+                self._failures += [] if again is None else [again]
                 return ending, failure
-            self._note_failure(failure)
-            if watched.taken_over:
-                self._failures.append(failure)
-                return ending, failure
-            self._note_lost(failure)
+            if again is None:
+                outcome = ending, failure
+                break
+            self._note_lost(again)
             if self._route_ticket is not None:
                 self._leave_route(0)
-            reason = failure
-        row.provider, row.provider_model, row.provider_format = first
-        row.upstream_id, row.repaired, row.finish_reason = upstream_id, repaired, None
-        return "failed", error
+            reason = again
+        row.provider, row.provider_model = first.deployment.provider, first.deployment.model
+        row.provider_format, row.upstream_id, row.repaired = first.format, first.upstream_id, first.repaired
+        row.finish_reason = None
+        return outcome
+
+    def _note_first(self, first: "_Part") -> None:
+        """Note the part that broke off: its provider may want to be paid for it, and for the prompt."""
+        place = first.deployment.provider, first.deployment.model
+        self._tab.lost_attempt(first.number, *place, time.time(), "continued")
+        self._bench.tally.add(telemetry.STREAMS_CONTINUED, 1, self._row.provider or "")
+        self._row.repaired |= first.repaired
 
     async def _takeover(self, watched: WatchedStream) -> Takeover | None:
         """Return what broke off, where anybody may go on with it."""
