@@ -39,7 +39,7 @@ from sluicegate.server.generation_messages import GenerationTold, RunningAsked, 
 from sluicegate.server.job_messages import JobAsked, JobTold, ObjectsTold
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 
-WAKE_S = 0.02
+WAKE_S = 0.05
 """Wakes of the supervisor are gathered for so long."""
 LOOKUPS_PER_S = 200.0
 """Keys that are not in memory are asked for so often at the most; more are refused with 503."""

@@ -33,7 +33,6 @@ from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 from sluicegate.wire.usual_event import UsualEvent
 
 DONE = b"data: [DONE]\n\n"
-_SAME = (("id", b"id"), ("object", b"object"), ("created", b"created"), ("model", b"model"))
 _NULL_USAGE = b',"usage":null'
 _FINISH_KEY = b'"finish_reason":'
 _RELEARN = 8
@@ -73,11 +72,11 @@ class ChatStream:
         "_put_right",
         "_reader",
         "_repair",
+        "_same",
         "_states",
         "_usage_event",
         "_usage_raw",
         "_usual",
-        "_wanted",
         "content",
         "ended",
         "error",
@@ -125,8 +124,8 @@ class ChatStream:
         self.upstream_id: str | None = None
         self._put_right = False
 
-        self._wanted: dict[str, bytes] = {}
-        """The members that are the same on every chunk."""
+        self._same: dict[str, str | int] = {}
+        """What every chunk says alike, once the first has come."""
         self._states: dict[int, ChoiceState] = {}
         self._held: dict[int, ChoiceState] = {}
         self._usage_raw: bytes | None = None
@@ -285,7 +284,7 @@ class ChatStream:
 
     def _take_decoded(self, payload: bytes, chunk: Chunk) -> None:
         self._take_usage(chunk)
-        if not self._wanted:
+        if not self._same:
             self._pin(chunk)
         if self.upstream_id is None and isinstance(chunk.id, str) and chunk.id:
             self.upstream_id = chunk.id
@@ -293,6 +292,7 @@ class ChatStream:
             self._take_without_choices(payload, chunk)
             return
         content = False
+        was_begun = True
         finished: list[ChoiceState] = []
         states: list[ChoiceState] = []
         pieces: list[list[Piece] | None] = []
@@ -304,6 +304,7 @@ class ChatStream:
             if state in states:
                 raise DecodeError("chat", None, "an event has the same choice twice")
             states.append(state)
+            was_begun &= state.role_left
             brings, fragments = self._take_delta(state, choice.delta, payload, place)
             content |= brings
             pieces.append(fragments)
@@ -314,7 +315,6 @@ class ChatStream:
         for state in list(self._held.values()):
             if state not in states and state not in finished:
                 self._let_go(state)
-        was_begun = all(state.role_left for state in states)
         edited = self._edit(payload, chunk, states, pieces)
         self.content |= content
         if finished:
@@ -530,7 +530,9 @@ class ChatStream:
         return self._chunk(b'"choices":' + choice)
 
     def _chunk(self, rest: bytes) -> bytes:
-        same = b"".join(b'"%b":%b,' % (key.encode(), value) for key, value in self._wanted.items())
+        same = b"".join(
+            b'"%b":%b,' % (key.encode(), json_edit.dumps(value)) for key, value in self._same.items()
+        )
         return b"{" + same + rest + b"}"
 
     # ---- edits ----------------------------------------------------------------------------------------------------
@@ -546,11 +548,11 @@ class ChatStream:
             created = int(created)
         if not isinstance(created, int) or isinstance(created, bool) or not 0 < created < 2**53:
             created = identity.created
-        self._wanted = {
-            "id": msgspec.json.encode(id_),
-            "object": b'"chat.completion.chunk"',
-            "created": b"%d" % created,
-            "model": msgspec.json.encode(identity.model),
+        self._same = {
+            "id": id_,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": identity.model,
         }
 
     def _edit(
@@ -561,10 +563,7 @@ class ChatStream:
         pieces: Sequence[list[Piece] | None],
     ) -> bytes:
         """Put right what every chunk must say, at its offsets; the rest of the bytes stay as they are."""
-        wanted = self._wanted
         dropped: set[str] = set()
-        if chunk.choices is None:
-            wanted = {**wanted, "choices": b"[]"}
         if chunk.usage is not UNSET:
             raw = bytes(chunk.usage)
             is_final = not states and raw == self._usage_raw
@@ -576,8 +575,11 @@ class ChatStream:
         if self._identity.hide_provider:
             dropped.add("system_fingerprint")
         members: list[json_edit.Member] | None = None
-        edits = self._usual_edits(payload, chunk, dropped) if wanted is self._wanted else None
+        edits = None if chunk.choices is None else self._usual_edits(payload, chunk, dropped)
         if edits is None:
+            wanted = {key: json_edit.dumps(value) for key, value in self._same.items()}
+            if chunk.choices is None:
+                wanted["choices"] = b"[]"
             members = json_edit.inner_members(payload, 0)
             edits = json_edit.edits(payload, members, wanted, dropped)
         if chunk.choices:
@@ -600,16 +602,17 @@ class ChatStream:
     def _usual_edits(self, payload: bytes, chunk: Chunk, dropped: set[str]) -> list[Edit] | None:
         """Return the edits of a chunk that says all it must, found without walking it; None where that is not sure."""
         edits: list[Edit] = []
-        for name, key in _SAME:
+        for name, ours in self._same.items():
             theirs = getattr(chunk, name)
-            if type(theirs) is not str and type(theirs) is not int:
+            if type(theirs) is not type(ours):
                 return None
-            value, wanted = msgspec.json.encode(theirs), self._wanted[name]
-            at = json_edit.sole_value(payload, key, value)
+            if theirs == ours:
+                continue  # however often it stands there: readers take the last, as we do
+            value = json_edit.dumps(theirs)
+            at = json_edit.sole_value(payload, name.encode(), value)
             if at < 0:
                 return None
-            if value != wanted:
-                edits.append((at, at + len(value), wanted))
+            edits.append((at, at + len(value), json_edit.dumps(ours)))
         for name in dropped:
             if b'"%b"' % name.encode() not in payload:
                 continue

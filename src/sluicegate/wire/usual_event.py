@@ -6,6 +6,7 @@ a random string (`obfuscation`), which may differ as well. Knows no wire format 
 """
 
 import re
+from functools import cache
 
 import msgspec
 
@@ -120,24 +121,37 @@ def learn(
         key: of the member whose value, the only string of that name, is `text`.
         parts, prefix: see `UsualEvent`.
     """
-    name = re.compile(rb'"%b"\s*+:\s*+"' % key.encode())
-    before, after = _split(payload, name, text), _split(edited, name, text)
-    if before is None or after is None or bool(before[1]) != bool(after[1]):
+    before = _split(payload, key, text)
+    if before is None:
+        return None
+    same = len(payload) - len(before[0])
+    if edited.endswith(payload[-same:]):  # all edits stand before the text
+        after: tuple[bytes, bytes, bytes] | None = (edited[:-same], before[1], before[2])
+    else:
+        after = _split(edited, key, text)
+    if after is None or bool(before[1]) != bool(after[1]):
         return None
     return UsualEvent(before, after, parts, prefix)
 
 
-def _split(payload: bytes, name: re.Pattern[bytes], text: str) -> tuple[bytes, bytes, bytes] | None:
-    places = [found.end() for found in name.finditer(payload)]
-    if len(places) != 1:
+@cache
+def _beginning(key: str) -> re.Pattern[bytes]:
+    """Return what the value of a key, one of a format's few, begins behind."""
+    return re.compile(rb'"%b"\s*+:\s*+"' % key.encode())
+
+
+def _split(payload: bytes, key: str, text: str) -> tuple[bytes, bytes, bytes] | None:
+    name = _beginning(key)
+    place = name.search(payload)
+    if place is None or name.search(payload, place.end()) is not None:
         return None
-    start = places[0]
+    start = place.end()
     end = json_edit.value_end(payload, start - 1) - 1
     if _decode_text(payload[start - 1 : end + 1]) != text:
         return None
-    paddings = [found.end() for found in _PADDING.finditer(payload, end)]
-    if len(paddings) != 1:
+    padding = _PADDING.search(payload, end)
+    if padding is None or _PADDING.search(payload, padding.end()) is not None:
         return payload[:start], b"", payload[end:]
-    padding_at = paddings[0]
+    padding_at = padding.end()
     padding_end = json_edit.value_end(payload, padding_at - 1) - 1
     return payload[:start], payload[end:padding_at], payload[padding_end:]
