@@ -39,6 +39,7 @@ TARGETS: tuple[Whom, ...] = (*("worker",) * 8, "supervisor", "both")
 """Whom the kills take in turn. A worker comes back at a quarter of what a whole gate costs: so more can be killed."""
 EARLY = 0.25
 """Share of kills that do not wait until the gate serves again."""
+TOLD_EVERY = 50
 PAUSES_S = (0.02, 0.5)
 """Between one kill and the next."""
 EARLY_PAUSES_S = (0.1, 1.0)
@@ -202,7 +203,9 @@ class _Killing:
         """Kill as planned, and wait until the gate serves after the last."""
         rng, victim = self._rng, self._victim
         early = False
-        for whom in plan:
+        for number, whom in enumerate(plan):
+            if number and number % TOLD_EVERY == 0:
+                print(f"{number} of {len(plan)}, {victim.starts} starts", flush=True)
             await asyncio.sleep(rng.uniform(*EARLY_PAUSES_S if early else PAUSES_S))
             if whom in FAULTS:
                 if early:
