@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -101,8 +102,13 @@ async def soak(
     on_crash: str = "none",
     sync: str = "process",
     faults: Sequence[Fault] = (),
+    enough: asyncio.Event | None = None,
 ) -> Outcome:
-    """Run a gate in a folder, kill it under load and make faults, stop it, and audit what it leaves."""
+    """Run a gate in a folder, kill it under load and make faults, stop it, and audit what it leaves.
+
+    Args:
+        enough: ends the killing before its time, once it is set.
+    """
     began = time.monotonic()
     rng = Random(seed)
     credit = {
@@ -127,7 +133,7 @@ async def soak(
                 load = Load(victim.url, weighted, seed, clients)
                 try:
                     killing = _Killing(victim, making, rng)
-                    await killing.run(_plan(kills, faults, rng))
+                    await killing.run(_plan(kills, faults, rng), enough or asyncio.Event())
                     await load.stop()
                 finally:
                     await load.cancel()
@@ -199,13 +205,15 @@ class _Killing:
         self.early = 0
         self.recovery_s: list[float] = []
 
-    async def run(self, plan: list[Whom | Fault]) -> None:
+    async def run(self, plan: list[Whom | Fault], enough: asyncio.Event) -> None:
         """Kill as planned, and wait until the gate serves after the last."""
         rng, victim = self._rng, self._victim
         early = False
         for number, whom in enumerate(plan):
             if number and number % TOLD_EVERY == 0:
                 print(f"{number} of {len(plan)}, {victim.starts} starts", flush=True)
+            if enough.is_set():
+                break
             await asyncio.sleep(rng.uniform(*EARLY_PAUSES_S if early else PAUSES_S))
             if whom in FAULTS:
                 if early:
@@ -282,7 +290,7 @@ def _left_behind(victim: Victim, making: Faults) -> Iterable[str]:
 
 
 def main() -> None:
-    """Run from the command line; status 1 where something is wrong, and the folder is kept."""
+    """Run from the command line; Ctrl-C ends the killing. Status 1 where something is wrong, and the folder is kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
@@ -295,8 +303,11 @@ def main() -> None:
     seed = new_seed() if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="sluicegate-crash-"))
-    outcome = uvloop.run(
-        soak(
+
+    async def run() -> Outcome:
+        enough = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, enough.set)
+        return await soak(
             folder,
             kills=options.kills,
             seed=seed,
@@ -304,8 +315,10 @@ def main() -> None:
             on_crash=options.on_crash,
             sync=options.sync,
             faults=FAULTS * (options.kills // 20 if options.faults is None else options.faults),
+            enough=enough,
         )
-    )
+
+    outcome = uvloop.run(run())
     print(outcome)
     if outcome.problems:
         sys.exit(f"kept: {folder}")

@@ -9,7 +9,7 @@ import pytest
 from sluicegate.server.routes import Route, match
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer, ToolCall
-from sluicegate.simulator.script import Script
+from sluicegate.simulator.script import Event, Script
 from tests.conftest import KEY, PRICE, MakeSimulator, StartInProcess, make_config
 from tests.fakes import ask
 from tests.inprocess import InProcessGate
@@ -291,3 +291,48 @@ def test_paths_of_kept_responses() -> None:
     assert match("GET", "/v1/responses/resp_1", "") == Route("response", "responses", id="resp_1")
     assert match("POST", "/v1/responses/resp_1/cancel", "").part == "cancel"
     assert match("POST", "/v1/responses/input_tokens", "").kind == "count_tokens"
+
+
+@pytest.mark.parametrize("length", [800, 5_000])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_ids_of_any_length_come_back(
+    gate: InProcessGate, simulator: Simulator, stream: bool, length: int
+) -> None:
+    """Some providers put state into their ids."""
+    id, item_id = "resp_" + "r" * length, "msg_" + "m" * length
+    part = {"type": "output_text", "text": "Hi", "annotations": []}
+    item = {"id": item_id, "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    usage = {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10}
+    whole = {"id": id, "object": "response", "created_at": 1, "model": "m", "status": "completed"}
+    whole |= {"output": [item], "usage": usage, "store": True}
+    begun = whole | {"status": "in_progress", "output": [], "usage": None}
+    place: dict[str, Any] = {"output_index": 0, "item_id": item_id, "content_index": 0}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("response.created", {"response": begun}),
+        ("response.output_item.added", {"output_index": 0, "item": item | {"content": []}}),
+        ("response.content_part.added", place | {"part": part | {"text": ""}}),
+        ("response.output_text.delta", place | {"delta": "Hi"}),
+        ("response.output_text.done", place | {"text": "Hi"}),
+        ("response.content_part.done", place | {"part": part}),
+        ("response.output_item.done", {"output_index": 0, "item": item}),
+        ("response.completed", {"response": whole}),
+    ]
+    steps = (
+        Event(event=kind, data=json.dumps({"type": kind, "sequence_number": number, **event}))
+        for number, (kind, event) in enumerate(events)
+    )
+    script = Script(steps=tuple(steps)) if stream else Script(body=json.dumps(whole))
+    simulator.push(script, times=2)
+    simulator.kept.hold(whole, [])
+    async with client_of(gate) as client, client_of(gate, OTHER_KEY) as other:
+        first = await _answer(client, stream=stream, input="Hello")
+        assert first.output_text == "Hi"
+        again: Any = [{"type": "item_reference", "id": first.output[0].id}]
+        second = await _answer(client, stream=stream, input=again, previous_response_id=first.id)
+        assert sent(simulator)["previous_response_id"] == id
+        assert sent(simulator)["input"][0]["id"] == item_id
+        assert (second.id, second.previous_response_id) == (first.id, first.id)
+        with pytest.raises(openai.NotFoundError):
+            await _answer(other, stream=stream, input="Hello", previous_response_id=first.id)
+        assert (await client.responses.retrieve(first.id)).id == first.id
+    assert [row.status for row in await gate.wait_for_rows(2)] == ["ok", "ok"]

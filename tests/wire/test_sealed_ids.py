@@ -28,6 +28,17 @@ def test_an_id_comes_back_to_its_account_and_to_no_other(account: str, id: str, 
     assert IdSeal(b"secret", ["one"]).open(account, ours) is None
 
 
+@pytest.mark.parametrize("length", [1, 700, 800, 5_000, 100_000])
+@pytest.mark.parametrize("front", ["resp_", "", "https://h/v1beta/files/", "é/", "é/msg_", "a b/file-"])
+def test_an_id_may_be_as_long_as_it_comes(length: int, front: str) -> None:
+    id = front + "aZ9" * length
+    ours = SEAL.close("a", "two", id, "org/m:1")
+    assert len(ours) < 1.4 * len(id.encode()) + 50
+    assert SEAL.open("a", ours) == Kept("two", id, "org/m:1")
+    assert SEAL.open("b", ours) is None
+    assert SEAL.open("a", ours[:-1]) is None
+
+
 @given(st.text(max_size=60))
 def test_what_is_not_ours_is_nothing(text: str) -> None:
     for tried in (text, f"resp_{text}", f"resp_sg0{text}"):

@@ -51,6 +51,14 @@ class KeptResponses:
         """Return the ids of what is kept, oldest first."""
         return list(self._kept)
 
+    def hold(self, response: Response, items: list[Any]) -> None:
+        """Keep an answer that was made elsewhere.
+
+        Args:
+            items: all input items that led to it.
+        """
+        self._kept[response["id"]] = _Kept(response, items, 0)
+
     def refusal(self, body: dict[str, Any]) -> Script | None:
         """Return the answer to a request that goes on from what is not kept."""
         previous = body.get("previous_response_id")

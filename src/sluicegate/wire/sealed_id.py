@@ -3,7 +3,8 @@
 One provider account serves many of ours, so a provider's own id would open one tenant's state to another. What a client
 gets instead holds provider and id, hidden and under a MAC over the account: turned back without a look-up, and for any
 other account it is no id at all. The word in front (`resp_`, `file-`, `cachedContents/`) stays, since clients and SDKs
-look at it. Pure: the key comes in. Source: design page, "Tenants".
+look at it. An id may be as long as it comes, and ours is a third longer: what bounds a request bounds the ids in it.
+Pure: the key comes in. Source: design page, "Tenants".
 """
 
 import base64
@@ -15,8 +16,7 @@ from typing import NamedTuple
 
 MARK = "sg0"
 """Follows the word in front. Its digit ends what could be read as one more word."""
-MAX_CHARS = 1024
-_WORD = re.compile(r"(?:.*/)?(?:[A-Za-z]++[_-])?")
+_WORD = re.compile(r"(?:[!-~]*/)?(?:[A-Za-z]++[_-])?")
 _MAC_BYTES = 12
 _TAG_BYTES = 4
 """Names the provider: its own name may be long, and is nobody's business."""
@@ -59,7 +59,7 @@ class IdSeal:
     def open(self, account_id: str, text: str) -> Kept | None:
         """Return what an id of ours stands for; None where it is none, or another account's."""
         word = _word_of(text)
-        if len(text) > MAX_CHARS or not text.isascii() or not text.startswith(MARK, len(word)):
+        if not text.isascii() or not text.startswith(MARK, len(word)):
             return None
         coded = text[len(word) + len(MARK) :]
         try:

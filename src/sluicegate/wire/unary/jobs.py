@@ -15,8 +15,8 @@ from sluicegate.wire.unary import JsonAnswer
 
 _IDS = frozenset({"id", "input_file_id", "output_file_id", "error_file_id", "remixed_from_video_id"})
 """Members that name what a provider keeps."""
-MAX_ID_CHARS = 512
-"""Of a provider's id; a longer one would make an id of ours too long to come back."""
+MAX_ID_BYTES = 2_048
+"""Of a provider's id; Postgres takes no much longer one into an index, and an address has no room for it as ours."""
 
 
 class JobAnswer(JsonAnswer):
@@ -41,7 +41,7 @@ def text_of(raw: bytes | None) -> str | None:
     if raw is None or not raw.startswith(b'"'):
         return None
     text: str = msgspec.json.decode(raw, type=str)
-    return text if 0 < len(text) <= MAX_ID_CHARS else None
+    return text if 0 < len(text.encode()) <= MAX_ID_BYTES and "\0" not in text else None
 
 
 def top_of(body: bytes) -> dict[str, bytes]:
