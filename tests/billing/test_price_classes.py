@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.billing.price import charge, reservation
+from sluicegate.billing.price import Prompt, charge, has_dearer_input, reservation
 from sluicegate.config.price_rows import ListedPrice
 from sluicegate.config.prices import price_of
 from sluicegate.messages import Usage
@@ -97,6 +97,55 @@ def test_a_reservation_covers_plain_tokens_whatever_tier_serves(
                     service_tier=tier,
                 )
                 assert charge(bought, usage, asked)[0] <= held
+
+
+@given(
+    prices(),
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from((1, 2, 10)),
+    st.data(),
+)
+def test_b2_a_reservation_covers_a_prompt_that_is_all_written_to_a_cache(
+    price: dict[str, Any], input_tokens: int, media_tokens: int, hour: bool, share: int, data: st.DataObject
+) -> None:
+    """However the provider splits it: fresh, written for minutes or for an hour, pictures and sound."""
+    bought = read(price)
+    held = reservation(bought, input_tokens, 0, "default", prompt=Prompt(True, hour, media_tokens))
+    used = input_tokens // share
+    short = data.draw(st.integers(0, used))
+    long = data.draw(st.integers(0, used - short)) if hour else 0
+    media = data.draw(st.integers(0, min(media_tokens, used - short - long)))
+    audio = data.draw(st.integers(0, media))
+    usage = Usage(
+        input_tokens=used,
+        output_tokens=0,
+        cache_write_tokens=short + long,
+        cache_write_5m_tokens=short,
+        cache_write_1h_tokens=long,
+        input_audio_tokens=audio,
+        input_image_tokens=media - audio,
+        service_tier="default",
+    )
+    assert charge(bought, usage, "default")[0] <= held
+    if not has_dearer_input(bought):
+        assert held == reservation(bought, input_tokens, 0, "default")
+
+
+def test_a_reservation_holds_writes_only_where_they_are_in_reach() -> None:
+    price = Price(
+        input=10**6, output=0, cache_write=1_250_000, cache_write_1h=2 * 10**6, input_audio=8 * 10**6
+    )
+    assert has_dearer_input(price)
+    assert reservation(price, 1000, 0) == 1000
+    assert reservation(price, 1000, 0, prompt=Prompt(may_write=True)) == 1250
+    assert reservation(price, 1000, 0, prompt=Prompt(True, True)) == 2000
+    assert reservation(price, 1000, 0, prompt=Prompt(media_tokens=100)) == 900 + 800
+    in_tier = Price(input=1, tiers=(PriceTier(above_input_tokens=9, price=price),))
+    assert has_dearer_input(in_tier)
+    assert reservation(in_tier, 1000, 0, prompt=Prompt(True, True)) == 2000
+    assert not has_dearer_input(Price(input=10, output=1, cache_read=1, cache_write=10))
 
 
 def test_the_whole_prompt_decides_the_context_tier() -> None:

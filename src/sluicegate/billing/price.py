@@ -9,6 +9,8 @@ Counts that contradict each other never make money appear: a remainder below zer
 usage as odd. Media that the provider also counts as cached or as reasoning are charged once, as the latter.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from sluicegate.messages import Usage
@@ -19,6 +21,21 @@ ONCE = 10**6
 """A service tier's multiplier that changes nothing; multipliers are in millionths."""
 ORDINARY_TIERS = frozenset({"default", "standard", "standard_only"})
 """Service tiers that a request asks for to be served at the plain rates."""
+
+
+class Prompt(NamedTuple):
+    """What of a prompt may cost more than fresh text does."""
+
+    may_write: bool = False
+    """The provider may write any of it to its cache."""
+    may_write_1h: bool = False
+    """For an hour, too."""
+    media_tokens: int = 0
+    """Those of its tokens that are pictures or sound."""
+
+
+PLAIN = Prompt()
+"""Of nearly every request, or where nothing is dearer than text."""
 
 
 def charge(price: Price | None, usage: Usage, asked_tier: str | None = None) -> tuple[int, bool]:
@@ -50,6 +67,7 @@ def reservation(
     output_tokens: int,
     asked_tier: str | None = None,
     units: Usage | None = None,
+    prompt: Prompt = PLAIN,
 ) -> int:
     """Return what is held for so many tokens, at the dearest rates that can apply, in nano-USD.
 
@@ -58,13 +76,15 @@ def reservation(
 
     Args:
         units: what is charged beside tokens, where it is known: pictures, characters.
+        prompt: what of the input may be charged at other rates than `input`.
     """
-    dearest = input_tokens * price.input + output_tokens * _dearest_output(price)
+    dearest = _dearest_input(price, input_tokens, prompt) + output_tokens * _dearest_output(price)
     if price.tiers:
         for tier in price.tiers:
             if tier.above_input_tokens < input_tokens:
                 rates = tier.price
-                dearest = max(dearest, input_tokens * rates.input + output_tokens * _dearest_output(rates))
+                in_tier = _dearest_input(rates, input_tokens, prompt) + output_tokens * _dearest_output(rates)
+                dearest = max(dearest, in_tier)
     per = TOKENS_PER_RATE
     if price.service_tiers:
         dearest *= _dearest_multiplier(price, asked_tier)
@@ -73,6 +93,32 @@ def reservation(
     if units is not None:
         nano += _charge_classes(price, units, None)[0] - price.per_request
     return min(nano, MAX_NANO)
+
+
+def has_dearer_input(price: Price) -> bool:
+    """Whether a prompt can cost more than its tokens as fresh text: then it matters what it holds."""
+    return _has_dearer_input(price) or any(_has_dearer_input(tier.price) for tier in price.tiers)
+
+
+def _has_dearer_input(rates: Price) -> bool:
+    for rate in (rates.cache_write, rates.cache_write_1h, rates.input_audio, rates.input_image):
+        if rate is not None and rate > rates.input:
+            return True
+    return False
+
+
+def _dearest_input(rates: Price, input_tokens: int, prompt: Prompt) -> int:
+    """Return the most that a prompt can cost."""
+    into = rates.input
+    if prompt is PLAIN:
+        return input_tokens * into
+    if prompt.may_write and rates.cache_write is not None:
+        into = max(into, rates.cache_write)
+    if prompt.may_write_1h and rates.cache_write_1h is not None:
+        into = max(into, rates.cache_write_1h)
+    media = max(into, rates.input_audio or 0, rates.input_image or 0)
+    media_tokens = min(prompt.media_tokens, input_tokens)
+    return (input_tokens - media_tokens) * into + media_tokens * media
 
 
 def _dearest_output(rates: Price) -> int:

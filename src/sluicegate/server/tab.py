@@ -23,7 +23,7 @@ from sluicegate.billing.ledger import (
     UsageRow,
     settle_after_crash,
 )
-from sluicegate.billing.price import charge, reservation
+from sluicegate.billing.price import PLAIN, Prompt, charge, reservation
 from sluicegate.billing.spending_limits import day_of, describe, limits_of
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
@@ -85,6 +85,7 @@ class Tab:
         "_others",
         "_past_limit",
         "_price",
+        "_prompt",
         "_tier",
         "_till",
         "_units",
@@ -108,6 +109,7 @@ class Tab:
         tier: str | None = None,
         units: Usage | None = None,
         budget: str | None = None,
+        prompt: Prompt = PLAIN,
     ) -> None:
         """Open a tab.
 
@@ -117,6 +119,7 @@ class Tab:
             tier: the service tier that the request asks for, where a price knows tiers.
             units: what is charged beside tokens, where it is known.
             budget: under which the key's spending limits are held, where it has any.
+            prompt: what of the input may be charged at other rates than fresh text.
         """
         self._till = till
         self._key = key
@@ -124,6 +127,7 @@ class Tab:
         self._others = others
         self._tier = tier
         self._units = units
+        self._prompt = prompt
         self._input_tokens = 0
         self._covered = 0
         self.row = row
@@ -149,11 +153,14 @@ class Tab:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
         nano = 0
         if self._price is not None:
-            nano = reservation(self._price, input_tokens, output_tokens, self._tier, self._units)
+            nano = self._hold_at(self._price, input_tokens, output_tokens)
         for other in self._others:
             if other is not None:
-                nano = max(nano, reservation(other, input_tokens, output_tokens, self._tier, self._units))
+                nano = max(nano, self._hold_at(other, input_tokens, output_tokens))
         return nano
+
+    def _hold_at(self, price: Price, input_tokens: int, output_tokens: int) -> int:
+        return reservation(price, input_tokens, output_tokens, self._tier, self._units, self._prompt)
 
     def served_at(self, price: Price | None) -> None:
         """Charge for another of the models that may serve the request; what is held stays."""

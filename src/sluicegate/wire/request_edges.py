@@ -98,18 +98,36 @@ class ReadBody:
 
 def estimate_input(body: bytes, messages: int) -> int:
     """Estimate the tokens of a request from above, without a tokenizer: bytes / 3, media by their size or kind."""
-    size = len(body)
-    media = 0
-    if size > _MEDIA_SCAN_BYTES and (b";base64," in body or b'"data"' in body):
+    encoded, media = _media(body)
+    return -(-(len(body) - encoded) // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages + media
+
+
+def media_tokens(body: bytes) -> int:
+    """Return which of the estimated tokens are pictures and sound."""
+    return _media(body)[1]
+
+
+def _media(body: bytes) -> tuple[int, int]:
+    """Return how many bytes of a request are base64, and the tokens of its media."""
+    encoded_bytes = media = 0
+    if len(body) > _MEDIA_SCAN_BYTES and (b";base64," in body or b'"data"' in body):
         for match in _BASE64.finditer(body):
             encoded = match.end(1) - match.start(1)
-            size -= encoded
+            encoded_bytes += encoded
             before = body[max(0, match.start(1) - 96) : match.start(1)]
             image = b"image/" in before or _IMAGE_BEHIND.match(body, match.end(1)) is not None
             media += MEDIA_TOKENS if image else max(1, encoded * 3 // 4 // MEDIA_BYTES_PER_TOKEN)
     if b"http" in body:
         media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
-    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages + media
+    return encoded_bytes, media
+
+
+def cache_marks(body: bytes) -> tuple[bool, bool]:
+    """Return whether a request may mark a part of it for the provider's cache, and for an hour: rather too much."""
+    escaped = b"\\u00" in body
+    if not escaped and b"cache_control" not in body and b"prompt_cache_breakpoint" not in body:
+        return False, False
+    return True, escaped or b'"1h"' in body
 
 
 def other_models(

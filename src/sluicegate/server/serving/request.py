@@ -8,6 +8,7 @@ before the settlement is; a request that was admitted is settled exactly once, h
 """
 
 from sluicegate.billing.ledger import UsageRow
+from sluicegate.billing.price import PLAIN, Prompt, has_dearer_input
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
@@ -18,6 +19,7 @@ from sluicegate.server.serving.attempts import TriedRequest
 from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire.openai_responses_request import ResponsesRequest
+from sluicegate.wire.request_edges import cache_marks, media_tokens
 from sluicegate.wire.sealed_id import is_sealed
 
 
@@ -157,7 +159,10 @@ class ServedRequest(TriedRequest):
         tier = request.service_tier if others or (price is not None and price.service_tiers) else None
         units = self._interpreter.units
         budget = till.credit.budget_of(self._key.id, self._started_at) if spending else None
-        self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget)
+        prompt = PLAIN
+        if others or (price is not None and has_dearer_input(price)):
+            prompt = self._prompt()
+        self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
         covered = await self._tab.reserve(
             request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
             output * request.choices,
@@ -167,6 +172,19 @@ class ServedRequest(TriedRequest):
         if covered < output * request.choices:
             self._limit = covered // request.choices
         self._meter = self._new_meter()
+
+    def _prompt(self) -> Prompt:
+        """Return what of the prompt may cost more than fresh text.
+
+        Messages are written to a cache where a mark says so; any other provider that charges for writes may do so by
+        itself.
+        """
+        body = self._request.body
+        marked, for_an_hour = cache_marks(body)
+        providers = self._plan.settings.catalogue.providers
+        served = self._served or (Served(self._request.model, self._model, self._model.deployments),)
+        by_itself = formats_of(served, providers) != {"messages"}
+        return Prompt(marked or by_itself, for_an_hour, media_tokens(body))
 
     def _input_of_all_calls(self) -> int:
         """Return the input to reserve where several answers are wanted, which may take a call each."""
