@@ -38,6 +38,8 @@ from sluicegate.server.telemetry import JOURNAL_FAILED, JOURNAL_RENEWED, log
 MAGIC = b"SGJRNL1\n"
 SUFFIX = ".journal"
 FRAME = struct.Struct("<8sII")
+CHECKSUM = struct.Struct("<I")
+CHECKSUM_AT = 8
 LENGTH_AT = 12
 """Where the checksum's cover begins: the payload's length, then the payload."""
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -125,7 +127,7 @@ def boot_id() -> str:
         return ""
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, frozen=True, gc=False):
     """Where a frame stands in the segment at hand; a new segment's head repeats it from there."""
 
     start: int
@@ -227,16 +229,17 @@ class JournalWriter:
         self._encode_into(record, buffer, 16)
         size = len(buffer)
         FRAME.pack_into(buffer, 0, self._marker, 0, size - 16)
-        checksum = zlib.crc32(memoryview(buffer)[LENGTH_AT:])
-        buffer[8:12] = checksum.to_bytes(4, "little")
+        CHECKSUM.pack_into(buffer, CHECKSUM_AT, zlib.crc32(memoryview(buffer)[LENGTH_AT:]))
         kind = type(record)
         if self._end + size + TAIL_BYTES > self._allocated:
             self._make_room(size, urgent=kind is Settled or kind is Checkpoint or kind is HandedOver)
         self._write(buffer, size)
         if kind is Settled or kind is HandedOver:
             self._pending.pop(record.request_id, None)
-            self._extended.pop(record.request_id, None)
-            self._checkpoints.pop(record.request_id, None)
+            if self._extended:
+                self._extended.pop(record.request_id, None)
+            if self._checkpoints:
+                self._checkpoints.pop(record.request_id, None)
         elif kind is Reserved:
             self._pending[record.request_id] = _Place(self._end - size, size)
         elif record.request_id in self._pending:
