@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trustme
 
 from sluicegate.billing.accounts import BootstrapAccount
 from sluicegate.capabilities import Capabilities
@@ -270,9 +271,13 @@ keys: []
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "etc"
     inside.mkdir()
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.cert_chain_pems[0].write_to_path(inside / "c.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "k.pem")
     write(
         inside,
-        "journal: {dir: j}\nstore: sqlite:///data/s.db\nserver: {tls: {cert_file: c.pem, key_file: /k.pem}}",
+        "journal: {dir: j}\nstore: sqlite:///data/s.db\n"
+        f"server: {{tls: {{cert_file: c.pem, key_file: {tmp_path}/k.pem}}}}",
     )
     monkeypatch.chdir(tmp_path)
     config = load("etc/sluicegate.yaml", {}, NOW)
@@ -282,7 +287,10 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.store_file == inside / "data/s.db"
     assert config.store_url == f"sqlite:///{inside}/data/s.db"
     assert made.server.tls is not None
-    assert (made.server.tls.cert_file, made.server.tls.key_file) == (str(inside / "c.pem"), "/k.pem")
+    assert (made.server.tls.cert_file, made.server.tls.key_file) == (
+        str(inside / "c.pem"),
+        str(tmp_path / "k.pem"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -460,7 +468,9 @@ def test_the_places_of_one_setting_make_one_warning(tmp_path: Path) -> None:
     (tmp_path / "sa.json").write_text(json.dumps(account))
     text = "providers: {a: &p {base_url: http://a.b, auth: google, api_key_file: sa.json}, b: *p}"
     found = [line for line in loaded(tmp_path, text).warnings if "not built yet" in line]
-    assert found == ["providers.a.auth (and 1 more): accepted, but not built yet; it has no effect"]
+    assert found == [
+        "providers.a.auth (and 1 more): accepted, but not built yet; its requests go without credentials"
+    ]
 
 
 CAN = """

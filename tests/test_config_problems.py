@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,15 @@ BAD = [
     ("a: b: c", "not YAML: line 1: mapping values are not allowed here"),
     ("server: *nowhere", "not YAML: line 1: found undefined alias"),
     ("a: 1\n---\nb: 2", "not YAML: line 2"),
+    ("server:\n\tworkers: 2", "not YAML: line 2: a tab where only spaces may stand"),
+    ('server:\n  listen: "a:1\n', "not YAML: line 2: the quote that opens here is not closed"),
+    ("server:\n  workers: 2\n listen: a:1", "not YAML: line 3: its indentation does not fit the lines above"),
+    (provider("api_key: ${A}"), "not YAML: line 1: ${…} stands in quotes inside braces and brackets"),
+    (
+        "models:\n  *: {price: free}",
+        "not YAML: line 2: * begins an alias or an anchor; as a text it stands in quotes",
+    ),
+    ("keys: [{name: @me}]", "'@' that cannot start any token; a text that begins with it stands in quotes"),
     ("server: &a {tls: *a}", "contains itself"),
     ("server: {workers: 1}\nserver: {workers: 2}", "sluicegate.yaml:2: server: stands twice"),
     ("server: {workers: 1, workers: 2}", "server.workers: stands twice"),
@@ -44,6 +54,10 @@ BAD = [
     ("server: {<<: 5}", "<< takes a mapping"),
     # fields
     ("sever: {}", "sever: unknown field; did you mean server?"),
+    ("server: {port: 4000}", "server.port: unknown field; did you mean listen?"),
+    (model(f"{ROUTE}, price: {{prompt: 1}}"), "models.m.price.prompt: unknown field; did you mean input?"),
+    (model(f"{ROUTE}, price: {{input_tokens: 1}}"), "price.input_tokens: unknown field; did you mean input?"),
+    ("providers: {p: {base_url:http://a.example}}", "unknown field; a space is missing after `base_url:`"),
     ("server:\n  worker: 2", "sluicegate.yaml:2: server.worker: unknown field; did you mean workers?"),
     ("admin: {zzz: 1}", "admin.zzz: unknown field; there are listen, token"),
     (provider("apikey: x"), "providers.p.apikey: unknown field; did you mean api_key?"),
@@ -68,13 +82,30 @@ BAD = [
     ("server: {workers: 257}", "server.workers: must be at most 256"),
     ("server: {workers: 1.5}", "server.workers: must be a whole number"),
     ("server: {workers: many}", "server.workers: must be a whole number"),
+    ("server: {max_body_bytes: 32MB}", "server.max_body_bytes: must be a whole number without a unit"),
+    (
+        "server: {max_memory: 9999999999999999999}",
+        "server.max_memory: must be a whole number of at most 18 digits",
+    ),
+    (f"server: {{workers: {'9' * 5000}}}", "server.workers: must be a whole number of at most 18 digits"),
+    (
+        f"keys: [{{name: a, {KEY}, rpm: none}}]",
+        "keys[0].rpm: must be a whole number; left out, there is no limit",
+    ),
+    (
+        f"keys: [{{name: a, {KEY}, expires_at: '9999-12-31T23:59:59-14:00'}}]",
+        "keys[0].expires_at: must be a date",
+    ),
+    ("accounts: {a: {balance_usd: 1e30}}", "accounts.a.balance_usd: must be at most 9223372036 USD"),
     ("server: {workers: [1]}", "server.workers: must be a plain value, not a list"),
     ("server: {max_body_bytes: 0}", "server.max_body_bytes: must be at least 1024"),
     ("server: {max_streams: some}", "server.max_streams: must be a whole number"),
     ("server: {expose_provider: maybe}", "server.expose_provider: must be true or false"),
     ("server: {write_timeout: 30}", "server.write_timeout: must be a duration such as 250ms"),
     ("server: {write_timeout: -5s}", "server.write_timeout: must be a duration"),
-    ("server: {write_timeout: 0}", "server.write_timeout: must be at least 0.05"),
+    ("server: {write_timeout: 0}", "server.write_timeout: must be at least 50ms"),
+    ("journal: {fsync_every: 1h}", "journal.fsync_every: must be at most 10s"),
+    ("jobs: {poll_every: 0}", "jobs.poll_every: must be more than 0"),
     ("server: {write_timeout: 9999h}", "server.write_timeout: must not be longer than a year"),
     ("server: {cors_origins: ['https://a.example/path']}", "server.cors_origins[0]: must be * or an origin"),
     ("journal: {sync: always}", "journal.sync: must be process or disk"),
@@ -162,6 +193,20 @@ BAD = [
         "providers.p.base_url: must hold no credentials",
     ),
     ("providers: {p: {base_url: 'https://a.example?x=1'}}", "providers.p.base_url: must have no query"),
+    (
+        "providers: {p: {base_url: 'https://a.example/v1/chat/completions'}}",
+        "providers.p.base_url: must end before /chat/completions, which the gate adds",
+    ),
+    (provider("tls: {ca_file: missing.pem}"), "providers.p.tls.ca_file: cannot be read: No such file"),
+    (
+        "server: {tls: {cert_file: missing.pem, key_file: sluicegate.yaml}}",
+        "server.tls.cert_file: cannot be read: No such file",
+    ),
+    (
+        "server: {tls: {cert_file: sluicegate.yaml, key_file: sluicegate.yaml}}",
+        "server.tls.cert_file: is no PEM certificate that fits key_file",
+    ),
+    (provider("tls: {ca_file: sluicegate.yaml}"), "providers.p.tls.ca_file: holds no PEM certificate"),
     (provider("speaks: []"), "providers.p.speaks: must name at least one"),
     (provider("speaks: [chat, chat]"), "providers.p.speaks[1]: chat stands twice"),
     (
@@ -223,7 +268,7 @@ BAD = [
     (model(f"price: {{}}, {ROUTE}"), "models.m.price: input is missing"),
     (
         model(f"price: {{input: 0.0000000001, output: 1}}, {ROUTE}"),
-        "models.m.price.input: must be a decimal amount",
+        "models.m.price.input: must have at most nine decimals",
     ),
     (model(f"price: {{input: .nan, output: 1}}, {ROUTE}"), "models.m.price.input: must be a decimal amount"),
     (model(f"price: {{input: '1,5', output: 1}}, {ROUTE}"), "models.m.price.input: must be a decimal amount"),
@@ -343,6 +388,54 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, "server: {workers: 0, listen: x}\nsever: {}\nretry: {after_send: -1}"), {}, NOW)
     assert len(caught.value.message.splitlines()) == 4
+
+
+def test_what_an_unset_variable_hides_is_said_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, 'server: {workers: 0}\nkeys: [{name: a, key: "${NOPE}"}]'), {}, NOW)
+    unset, bound = caught.value.message.splitlines()
+    assert "keys[0].key: the environment variable NOPE is not set" in unset
+    assert "server.workers: must be at least 1" in bound
+
+
+def test_a_wrong_entry_is_not_called_a_missing_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, model("price: free, routes: [{provider: p, model: x, weight: -1}]")), {}, NOW)
+    (line,) = caught.value.message.splitlines()
+    assert line.endswith("models.m.routes[0].weight: must be at least 0")
+
+
+def test_what_is_right_but_hardly_meant_is_warned_of(tmp_path: Path) -> None:
+    text = """
+providers:
+  o: {base_url: "https://api.openai.com"}
+  a: {base_url: "https://api.anthropic.com", speaks: [messages], api_key: $ANTHROPIC_API_KEY}
+  azure: {base_url: "https://x.openai.azure.com", headers: {api-key: k}}
+models:
+  m: {price: {input: 0.00000125, output: 10}, routes: [{provider: o, model: x}, {provider: a, model: x}]}
+  n: {price: {input: 0.001, output: 0}, routes: [{provider: azure, model: x}]}
+"""
+    assert sorted(load(write(tmp_path, text), {}, NOW).warnings) == [
+        "models.m.price.input: less than 0.001 USD; rates are those of a million tokens, not of one",
+        "providers.a.api_key: is taken as it stands; ${NAME}, with braces, takes a variable's value",
+        "providers.o.base_url: OpenAI's base URL ends in /v1",
+        "providers.o: has no key, and api.openai.com serves nobody without one (`api_key`)",
+    ]
+
+
+def test_a_certificate_of_another_key_is_found(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    one, other = (authority.issue_cert("localhost") for _ in range(2))
+    one.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
+    one.private_key_pem.write_to_path(tmp_path / "k.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    right = "server: {tls: {cert_file: c.pem, key_file: k.pem}}\n" + provider("tls: {ca_file: ca.pem}")
+    assert load(write(tmp_path, right), {}, NOW)
+    other.private_key_pem.write_to_path(tmp_path / "k.pem")
+    with pytest.raises(
+        ConfigError, match=r"server\.tls\.cert_file: is no PEM certificate that fits key_file"
+    ):
+        load(write(tmp_path, right), {}, NOW)
 
 
 def test_a_folder_a_missing_file_and_bytes_are_told_apart(tmp_path: Path) -> None:

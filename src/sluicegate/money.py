@@ -11,9 +11,20 @@ TOKENS_PER_RATE = 1_000_000
 MAX_NANO = 2**63 - 1
 """The largest amount a store can hold; about 9.2 billion USD."""
 
+MAX_TEXT = 400
+"""Characters of an amount that is read at all: enough for anything that fits."""
+
 _DECIMAL = re.compile(
     r"([+-]?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?|([+-]?)\.(\d+)(?:[eE]([+-]?\d{1,3}))?", re.ASCII
 )
+
+
+class AmountTooLarge(ValueError):
+    """An amount beyond `MAX_NANO`."""
+
+
+class AmountTooFine(ValueError):
+    """An amount that is no whole number of nano-USD."""
 
 
 def parse_usd(text: str) -> int:
@@ -22,11 +33,13 @@ def parse_usd(text: str) -> int:
     Args:
         text: such as ``5``, ``-0.000000001`` or ``1.5e-3``; no currency sign, no thousands separators.
     Raises:
-        ValueError: not a decimal number, finer than a nano-USD, or beyond 64 bits.
+        AmountTooLarge: beyond 64 bits.
+        AmountTooFine: finer than a nano-USD.
+        ValueError: not a decimal number.
     """
-    match = _DECIMAL.fullmatch(text.strip())
+    match = _DECIMAL.fullmatch(text.strip()) if len(text) <= MAX_TEXT else None
     if match is None:
-        raise ValueError(f"not a decimal amount: {text!r}")
+        raise ValueError(f"not a decimal amount of USD such as 1.25: {text[:40]!r}")
     if match[2] is not None:
         sign, whole, fraction, exponent = match[1], match[2], match[3] or "", int(match[4] or 0)
     else:
@@ -37,9 +50,9 @@ def parse_usd(text: str) -> int:
     if shift < 0:
         nano, rest = divmod(digits, 10**-shift)
         if rest:
-            raise ValueError(f"finer than a billionth of a dollar: {text!r}")
+            raise AmountTooFine(f"finer than a billionth of a dollar: {text[:40]!r}")
     if nano > MAX_NANO:
-        raise ValueError(f"amount too large: {text!r}")
+        raise AmountTooLarge(f"amount too large, above {MAX_NANO // NANO_PER_USD} USD: {text[:40]!r}")
     return -nano if sign == "-" else nano
 
 

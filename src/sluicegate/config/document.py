@@ -22,6 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_NODES = 50_000
 MAX_DEPTH = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHELL_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
 _BINARY = "tag:yaml.org,2002:binary"
@@ -68,6 +69,8 @@ class Document:
     def __init__(self, text: str, env: Mapping[str, str]) -> None:
         self.lines: dict[Path, int] = {}
         self.problems: list[Problem] = []
+        self.literal: list[Path] = []
+        """Where a value is `$NAME` without braces, which stays as it is."""
         self._env = env
         self._left = MAX_NODES
         self.data: dict[str, Any] = self._top(text)
@@ -84,8 +87,7 @@ class Document:
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
-            where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-            raise ConfigError(f"not YAML: {where}{error.problem or error.context}") from None
+            raise ConfigError(f"not YAML: {_explained(error, text)}") from None
         except yaml.YAMLError as error:
             raise ConfigError(f"not YAML: {str(error).splitlines()[0]}") from None
         except RecursionError:
@@ -146,6 +148,8 @@ class Document:
             return None
         if node.tag == _BINARY:
             self._wrong(path, "binary values have no meaning here", node)
+        if _SHELL_NAME.fullmatch(node.value):
+            self.literal.append(path)
         try:
             return Text(expand(node.value, self._env), node.value)
         except ValueError as error:
@@ -155,6 +159,31 @@ class Document:
     def _wrong(self, path: Path, reason: str, node: yaml.Node) -> None:
         self.lines[path] = node.start_mark.line + 1
         self.problems.append(Problem(path, reason))
+
+
+def _explained(error: yaml.MarkedYAMLError, text: str) -> str:
+    """Say where a file stops being YAML, and what is likely meant where the parser's own words do not."""
+    problem, context = error.problem or "", error.context or ""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return problem or context
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    if "'\\t'" in problem:
+        problem = "a tab where only spaces may stand"
+    elif "cannot start any token" in problem:
+        problem += "; a text that begins with it stands in quotes"
+    elif context in ("while scanning an alias", "while scanning an anchor"):
+        problem = f"{line.strip()[:1] or '*'} begins an alias or an anchor; as a text it stands in quotes"
+    elif context == "while scanning a quoted scalar" and error.context_mark is not None:
+        mark, problem = error.context_mark, "the quote that opens here is not closed"
+    elif problem.startswith("expected <block end>"):
+        problem = "its indentation does not fit the lines above"
+    elif "got '{'" in problem and "${" in line:
+        problem = "${…} stands in quotes inside braces and brackets"
+    elif problem.startswith("mapping values are not allowed"):
+        problem += "; a text with a colon and a space stands in quotes"
+    return f"line {mark.line + 1}: {problem}"
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey
 from sluicegate.clock import SystemClock
-from sluicegate.config import credentials, document, meaning, models, not_built_yet, reading
+from sluicegate.config import certificates, credentials, document, meaning, models, not_built_yet, reading
 from sluicegate.config.document import Problem
 from sluicegate.config.prices import PriceFile, load_price_file
 from sluicegate.config.schema import KeyRow, Sections, ServerTls
@@ -230,11 +230,12 @@ def load(
         parsed = document.Document(_read(file), env)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}") from None
-    if parsed.problems:
-        raise _refusal(path, parsed, parsed.problems)
     sections = reading.read(parsed.data, file.parent)
-    if isinstance(sections, list):
-        raise _refusal(path, parsed, sections)
+    if parsed.problems or isinstance(sections, list):
+        told = {problem.path for problem in parsed.problems}
+        found = sections if isinstance(sections, list) else []
+        more = [problem for problem in found if problem.path not in told]
+        raise _refusal(path, parsed, [*parsed.problems, *more])
     prices = _price_file(sections, path, parsed) if price_file is None else load_price_file(price_file)
     wrong = [*meaning.problems(sections), *models.unknown_catalogues(sections, prices)]
     if wrong:
@@ -248,12 +249,21 @@ def load(
             fetched[name] = credentials.fetch(name, row, file.parent, env)
         except Problem as problem:
             priced.problems.append(problem)
+    priced.problems += certificates.problems(sections)
     if priced.problems:
         raise _refusal(path, parsed, priced.problems)
     return Config(
         path=file,
         sections=sections,
-        warnings=(*not_built_yet.warnings(sections), *meaning.warnings(sections, now)),
+        warnings=(
+            *not_built_yet.warnings(sections),
+            *meaning.warnings(sections, now),
+            *models.unused_prices(sections, prices),
+            *(
+                f"{document.show(where)}: is taken as it stands; ${{NAME}}, with braces, takes a variable's value"
+                for where in parsed.literal
+            ),
+        ),
         prices=priced.priced,
         _models=priced,
         _credentials=fetched,

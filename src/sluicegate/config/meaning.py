@@ -7,12 +7,17 @@ Single values are checked where they are read, in `scalars` and the sections; pr
 import difflib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from sluicegate.config.document import Path, Problem, show
+from sluicegate.config.models import is_vendor
+from sluicegate.config.price_rows import Rates
 from sluicegate.config.provider_rows import ProviderRow
 from sluicegate.config.scalars import FORMATS
 from sluicegate.config.schema import KeyRow, Limited, ModelRow, Route, Sections
 
+_SUSPICIOUS_NANO = 1_000_000
+"""A tenth of a cent for a million tokens: what is cheaper is likely the price of one token."""
 _CREDENTIALS = ("api_key", "api_keys", "api_key_file", "api_key_command")
 
 
@@ -37,10 +42,19 @@ def warnings(sections: Sections, now: datetime) -> Iterator[str]:
             yield f"{show(('providers', name))}: no model has a route to it"
         if not provider.tls.verify:
             yield f"{show(('providers', name, 'tls', 'verify'))}: its certificate is not checked"
+        yield from _unlikely_provider(("providers", name), provider)
     for model_id, model in sections.models.items():
         rates = model.price
         if rates is not None and not rates.free and not _any_rate(model):
             yield f"{show(('models', model_id, 'price'))}: every rate is 0; `price: free` would say so"
+        low = [
+            name for name in Rates.model_fields if 0 < (getattr(rates, name, None) or 0) < _SUSPICIOUS_NANO
+        ]
+        if low:
+            yield (
+                f"{show(('models', model_id, 'price', low[0]))}: less than 0.001 USD; rates are those of a million "
+                "tokens, not of one"
+            )
     for index, key in enumerate(sections.keys):
         if key.account is None and key.balance_usd is None and key.name not in sections.accounts:
             yield f"{show(('keys', index))}: {key.name} has neither account nor balance_usd: it pays for nothing"
@@ -50,6 +64,16 @@ def warnings(sections: Sections, now: datetime) -> Iterator[str]:
             if not pattern.endswith("*") and not _serves(sections, pattern):
                 hint = _near(pattern, sections.models)
                 yield f"{show(('keys', index, 'models', at))}: there is no model {pattern}{hint}"
+
+
+def _unlikely_provider(here: Path, row: ProviderRow) -> Iterator[str]:
+    if row.base_url is None or not is_vendor(row.base_url):
+        return
+    host = urlsplit(row.base_url).hostname
+    if row.auth != "none" and not row.headers and all(getattr(row, name) is None for name in _CREDENTIALS):
+        yield f"{show(here)}: has no key, and {host} serves nobody without one (`api_key`)"
+    if host == "api.openai.com" and urlsplit(row.base_url).path == "":
+        yield f"{show((*here, 'base_url'))}: OpenAI's base URL ends in /v1"
 
 
 def _any_rate(model: ModelRow) -> bool:

@@ -296,7 +296,7 @@ class Models:
             proxy=_proxy(row, base_url, proxy_for),
             max_connections=row.max_connections,
             probe=row.probe,
-            repair=not _is_vendor(base_url) if row.repair == "auto" else row.repair,
+            repair=not is_vendor(base_url) if row.repair == "auto" else row.repair,
             stream_options=row.capabilities.stream_options,
             continuous_usage=row.capabilities.continuous_usage,
             drop_fields=row.capabilities.drop_fields,
@@ -335,6 +335,16 @@ def unknown_catalogues(sections: Sections, price_file: PriceFile | None = None) 
             )
 
 
+def unused_prices(sections: Sections, price_file: PriceFile | None) -> Iterator[str]:
+    """Warn of providers that a price file prices and no provider of the configuration is."""
+    if price_file is None:
+        return
+    used = {catalogue_id(row) for row in sections.providers.values()}
+    for name in price_file.prices:
+        if name not in used:
+            yield f"billing.catalogue_file: no provider here has the prices of {name} ({price_file.path.name})"
+
+
 def limits(name: str, section: Limited) -> Limits | None:
     """Return the limits that a section states, to be counted under a name; None where it states none."""
     if section.rpm is None and section.tpm is None and section.max_streams is None:
@@ -363,7 +373,8 @@ def clocks(server: Stream, *overrides: StreamOverrides) -> StreamClocks:
     return msgspec.convert(said, StreamClocks)
 
 
-def _is_vendor(base_url: str) -> bool:
+def is_vendor(base_url: str) -> bool:
+    """Tell whether a URL is a vendor's own host, which serves nobody without a key."""
     host = urlsplit(base_url).hostname or ""
     return any(host == vendor or host.endswith("." + vendor) for vendor in VENDOR_HOSTS)
 

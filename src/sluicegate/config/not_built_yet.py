@@ -17,13 +17,19 @@ class NotBuilt(NamedTuple):
     """Dotted; `*` stands for any name or place in a list."""
     works: tuple[str, ...] = ()
     """Values that do work, by how they begin."""
+    so: str = "it has no effect"
+    """What follows."""
 
 
 NOT_BUILT_YET = (
     NotBuilt("server.cors_origins"),
-    NotBuilt("store", works=("sqlite:",)),
+    NotBuilt("store", works=("sqlite:",), so="the gate does not start with it"),
     NotBuilt("counters", works=("memory",)),
-    NotBuilt("providers.*.auth", works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none")),
+    NotBuilt(
+        "providers.*.auth",
+        works=("bearer", "x-api-key", "x-goog-api-key", "api-key", "none"),
+        so="its requests go without credentials",
+    ),
 )
 """Every setting that the schema takes and the gate does not act on."""
 
@@ -38,7 +44,7 @@ def warnings(sections: Sections) -> Iterator[str]:
         ]
         if places:
             more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
-            yield f"{show(places[0])}{more}: accepted, but not built yet; it has no effect"
+            yield f"{show(places[0])}{more}: accepted, but not built yet; {setting.so}"
 
 
 def _set_at(value: Any, parts: tuple[str, ...], path: Path) -> Iterator[tuple[Path, Any]]:

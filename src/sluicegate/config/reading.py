@@ -5,12 +5,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import ValidationError, WithJsonSchema
 
 from sluicegate.config.document import Path as SettingPath
 from sluicegate.config.document import Problem
 from sluicegate.config.schema import Sections
 from sluicegate.config.section import Section, SectionT
+from sluicegate.config.values import format_duration
 
 
 def read(data: dict[str, Any], folder: Path) -> Sections | list[Problem]:
@@ -28,7 +29,16 @@ def read_as(root: type[SectionT], data: dict[str, Any], folder: Path) -> Section
         return root.model_validate(data, context={"folder": folder})
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True, include_input=False)
-        return [_problem(root, detail["type"], detail["loc"], detail.get("ctx") or {}) for detail in found]
+        return [
+            _problem(root, detail["type"], detail["loc"], detail.get("ctx") or {})
+            for detail in found
+            if not (detail["type"] == "too_short" and _holds_another(detail["loc"], found))
+        ]
+
+
+def _holds_another(place: tuple[int | str, ...], found: list[Any]) -> bool:
+    """Tell whether entries of a list are wrong, which pydantic then finds too short as well."""
+    return any(len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in found)
 
 
 def _problem(
@@ -40,15 +50,23 @@ def _problem(
         return Problem(place, _unknown(place, root))
     if kind == "value_error":
         return Problem(place, str(context["error"]))
+    if kind in _BOUNDS:
+        bound = next(iter(context.values()))
+        shown = format_duration(bound) if _is_duration(place, root) else bound
+        return Problem(place, f"{_BOUNDS[kind]} {shown}")
     if kind in _REASONS:
         return Problem(place, _REASONS[kind].format(**context))
     return Problem(place, kind.replace("_", " "))
 
 
+_BOUNDS = {
+    "greater_than_equal": "must be at least",
+    "less_than_equal": "must be at most",
+    "greater_than": "must be more than",
+    "less_than": "must be less than",
+}
 _REASONS = {
     "missing": "is required",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
     "too_short": "must have at least {min_length} entry",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
@@ -60,13 +78,50 @@ _REASONS = {
 }
 """What pydantic finds, in our words."""
 
+_OUR_WORDS = {
+    "address": "listen",
+    "api_base": "base_url",
+    "bind": "listen",
+    "completion": "output",
+    "endpoint": "base_url",
+    "format": "speaks",
+    "formats": "speaks",
+    "host": "listen",
+    "port": "listen",
+    "prompt": "input",
+    "protocol": "speaks",
+    "type": "speaks",
+    "vision": "images",
+}
+"""What others call a setting, and what it is here."""
+
 
 def _unknown(place: SettingPath, root: type[Section]) -> str:
     names = sorted(field.alias or name for name, field in _section_at(place[:-1], root).model_fields.items())
-    near = difflib.get_close_matches(str(place[-1]), names, n=1, cutoff=0.6)
+    word = str(place[-1])
+    before, colon, _ = word.partition(":")
+    if colon and before in names:
+        return f"unknown field; a space is missing after `{before}:`"
+    near = (
+        [name for name in (_OUR_WORDS.get(word.lower()),) if name in names]
+        or [name for name in names if word.startswith(f"{name}_")]
+        or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    )
     if near:
         return f"unknown field; did you mean {near[0]}?"
     return f"unknown field; there are {', '.join(names)}"
+
+
+def _is_duration(place: SettingPath, root: type[Section]) -> bool:
+    field = _section_at(place[:-1], root).model_fields.get(str(place[-1]))
+    return field is not None and _says_duration(field.annotation, field.metadata)
+
+
+def _says_duration(kind: Any, metadata: Any) -> bool:
+    for form in metadata:
+        if isinstance(form, WithJsonSchema) and (form.json_schema or {}).get("format") == "duration":
+            return True
+    return any(_says_duration(inner, getattr(inner, "__metadata__", ())) for inner in get_args(kind))
 
 
 def _section_at(place: SettingPath, root: type[Section]) -> type[Section]:

@@ -51,11 +51,26 @@ def _secret(read: Callable[[str], str]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+MAX_DIGITS = 18
+"""Of a whole number: what is longer than 64 bits could not be told to a worker."""
+
+
 def read_whole(text: str) -> int:
     digits = text.strip().replace("_", "")
-    if not digits.removeprefix("-").isascii() or not digits.removeprefix("-").isdigit():
-        raise ValueError("must be a whole number")
+    bare = digits.removeprefix("-")
+    if not bare.isascii() or not bare.isdigit():
+        has_unit = bare[:1].isdigit() and (bare[-1:].isalpha() or bare.endswith("%"))
+        raise ValueError("must be a whole number without a unit" if has_unit else "must be a whole number")
+    if len(bare) > MAX_DIGITS:
+        raise ValueError(f"must be a whole number of at most {MAX_DIGITS} digits")
     return int(digits)
+
+
+def _read_limit(text: str) -> int:
+    try:
+        return read_whole(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; left out, there is no limit") from None
 
 
 def _read_flag(text: str) -> bool:
@@ -126,7 +141,7 @@ def either(choices: tuple[str, ...]) -> str:
 
 
 Whole = Annotated[int, reader(read_whole, int), schema_of("integer")]
-Positive = Annotated[int, reader(read_whole, int), Field(ge=1), schema_of("integer", minimum=1)]
+Limit = Annotated[int, reader(_read_limit, int), Field(ge=1), schema_of("integer", minimum=1)]
 Flag = Annotated[bool, reader(_read_flag, bool), schema_of("boolean")]
 Duration = Annotated[
     float,

@@ -23,13 +23,13 @@ from sluicegate.config.scalars import (
     GatewayKey,
     Instant,
     KeyHash,
+    Limit,
     Listen,
     Memory,
     ModelId,
     Name,
     Origin,
     Percent,
-    Positive,
     Probe,
     Profile,
     StoreUrl,
@@ -248,11 +248,11 @@ def _empty_is_absent(value: Any) -> Any:
 class Limited(Section):
     """Limits over time; what is left out is not limited."""
 
-    rpm: Positive | None = None
+    rpm: Limit | None = None
     """Requests a minute."""
-    tpm: Positive | None = None
+    tpm: Limit | None = None
     """Tokens a minute, input and output."""
-    max_streams: Positive | None = None
+    max_streams: Limit | None = None
     """Requests at once."""
 
 
@@ -356,11 +356,11 @@ class KeyRow(Switches):
     """How strictly requests are translated between formats. Left out: the server's."""
     models: tuple[ModelId, ...] = ("*",)
     """Public ids it may use; one trailing `*` each."""
-    rpm: Positive | None = None
+    rpm: Limit | None = None
     """Requests a minute. Left out, like every limit below: no limit."""
-    tpm: Positive | None = None
+    tpm: Limit | None = None
     """Tokens a minute, input and output."""
-    max_streams: Positive | None = None
+    max_streams: Limit | None = None
     """Requests at once."""
     day_usd: Usd | None = None
     """Spending in a UTC day, USD."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from sluicegate.money import parse_usd
+from sluicegate.money import MAX_NANO, NANO_PER_USD, AmountTooFine, AmountTooLarge, parse_usd
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -18,6 +18,8 @@ _ASPECT_RATIO = re.compile(r"[1-9]\d{0,3}:[1-9]\d{0,3}", re.ASCII)
 _MAX_DURATION_S = 366 * 86400.0
 MAX_PRICE_NANO = 10**15
 """A million USD: a dollar for each token."""
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+"""What is joined to a base URL, and so cannot be its end."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING_HEADERS = frozenset(
     [
@@ -87,6 +89,10 @@ def parse_amount(text: str) -> int:
     """Read an amount of USD that is not negative, as nano-USD."""
     try:
         nano = parse_usd(text)
+    except AmountTooLarge:
+        raise ValueError(f"must be at most {MAX_NANO // NANO_PER_USD} USD") from None
+    except AmountTooFine:
+        raise ValueError("must have at most nine decimals: no amount is finer than 0.000000001 USD") from None
     except ValueError:
         raise ValueError("must be a decimal amount of USD such as 1.25, with at most nine decimals") from None
     if nano < 0:
@@ -107,7 +113,7 @@ def parse_multiplier(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,3})(?:\.([0-9]{1,6}))?", text.strip())
     millionths = int(match[1]) * 10**6 + int((match[2] or "").ljust(6, "0")) if match else -1
     if not 0 <= millionths <= 100 * 10**6:
-        raise ValueError("must be a factor of 0 to 100, with at most six decimals")
+        raise ValueError("must be a factor of 0 to 100 such as 0.5, with at most six decimals")
     return millionths
 
 
@@ -116,7 +122,7 @@ def parse_percent(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,5})(?:\.([0-9]{1,6}))?", text.strip())
     millionths = int(match[1]) * 10**6 + int((match[2] or "").ljust(6, "0")) if match else -1
     if not 0 <= millionths <= 10_000 * 10**6:
-        raise ValueError("must be a percentage of 0 to 10000, with at most six decimals")
+        raise ValueError("must be a percentage of 0 to 10000 such as 20, with at most six decimals")
     return millionths
 
 
@@ -162,7 +168,11 @@ def parse_base_url(text: str) -> str:
         raise ValueError("must hold no credentials; put them in api_key")
     if parts.query or parts.fragment:
         raise ValueError("must have no query or fragment; put parameters in query")
-    return text.rstrip("/")
+    base = text.rstrip("/")
+    for endpoint in _ENDPOINTS:
+        if base.endswith(endpoint):
+            raise ValueError(f"must end before {endpoint}, which the gate adds")
+    return base
 
 
 def parse_proxy(text: str) -> str:
@@ -250,9 +260,9 @@ def parse_instant(text: str) -> datetime:
     """Read an ISO 8601 date or time; without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ValueError("must be a date or time such as 2026-12-31 or 2026-12-31T18:00:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def parse_store_url(text: str) -> str:

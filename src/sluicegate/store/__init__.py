@@ -479,4 +479,4 @@ def open_store(url: str) -> Store:
         from sluicegate.store.sqlite import SqliteStore
 
         return SqliteStore(rest.removeprefix("/"))
-    raise StoreUnavailable(f"no store of the kind {scheme!r} is built in")
+    raise StoreUnavailable(f"a store of the kind {scheme!r} is not built yet; sqlite:///FILE is")

@@ -107,7 +107,9 @@ def load_or_create_key_secret(path: str | Path) -> bytes:
             _create(path)
         secret = bytes.fromhex(path.read_text().strip())
     except OSError as error:
-        raise StoreUnavailable(f"the secret of the keys cannot be read: {path}: {error.strerror}") from error
+        raise StoreUnavailable(
+            f"the secret of the keys cannot be read or made: {path}: {error.strerror}"
+        ) from error
     except ValueError:
         secret = b""
     if len(secret) != SECRET_BYTES:
