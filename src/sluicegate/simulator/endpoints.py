@@ -135,16 +135,16 @@ def _images(asked: dict[str, Any]) -> dict[str, Any]:
     return told | {key: asked[key] for key in ("size", "quality") if key in asked}
 
 
-def _images_or_previews(asked: dict[str, Any]) -> dict[str, Any] | Script:
+def _images_or_previews(asked: dict[str, Any], kind: str = "image_generation") -> dict[str, Any] | Script:
     told = _images(asked)
     if asked.get("stream") is not True:
         return told
     picture = told["data"][0]
     previews = [
-        {"type": "image_generation.partial_image", "partial_image_index": at, **picture}
+        {"type": f"{kind}.partial_image", "partial_image_index": at, **picture}
         for at in range(asked.get("partial_images") or 0)
     ]
-    last = {"type": "image_generation.completed", **picture, "usage": told["usage"]}
+    last = {"type": f"{kind}.completed", **picture, "usage": told["usage"]}
     return _events([*previews, last])
 
 
@@ -187,6 +187,9 @@ def _transcription(asked: dict[str, Any]) -> dict[str, Any] | Script:
 
 
 def _edit(asked: dict[str, Any]) -> dict[str, Any] | Script:
+    if "images" in asked:  # a JSON body
+        prompt = f"{len(asked['images'])} pictures {asked.get('prompt', '')}"
+        return _images_or_previews({**asked, "prompt": prompt}, "image_edit")
     given: bytes = asked.get("image") or asked["image[]"]
     prompt = f"{len(given)} bytes {asked.get('prompt', '')}"
     return _images({**asked, "prompt": prompt, "n": int(asked.get("n", 1))})
