@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import openai
 import pytest
@@ -176,6 +177,19 @@ async def test_a_file_of_another_purpose_passes_and_is_used_by_its_id(
             await client.batches.create(
                 input_file_id=file.id, endpoint="/v1/responses", completion_window="24h"
             )
+
+
+@pytest.mark.parametrize("limit", ["0", "10001", "-1", "x", "9" * 5000, "²"])
+async def test_a_page_of_files_has_its_bounds(gate: JobsGate, limit: str) -> None:
+    answer = await ask(gate.url, f"/v1/files?limit={quote(limit)}", method="GET", key=KEY)
+    error = answer.json()["error"]
+    assert (answer.status, error["param"]) == (400, "limit")
+    assert error["message"] == "Invalid 'limit': must be between 1 and 10000."
+    for kind in ("videos", "batches"):
+        answer = await ask(gate.url, f"/v1/{kind}?limit={quote(limit)}", method="GET", key=KEY)
+        assert answer.json()["error"]["message"] == "Invalid 'limit': must be between 1 and 100."
+    most = await ask(gate.url, "/v1/files?limit=10000", method="GET", key=KEY)
+    assert most.json() == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 
 
 async def test_a_form_without_purpose_or_file_is_refused(simulator: Simulator, gate: JobsGate) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -11,8 +12,10 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types import Video
 
 from sluicegate.simulator import Script, Simulator
+from sluicegate.simulator.endpoints import form_of
 from sluicegate.simulator.script import Send, Wait
 from tests.conftest import KEY, StartGate, make_config
 from tests.fakes import ask
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning"
 OTHER_KEY = "sg-other-key-0123456789abcdef"
 PRICE = {"per_video_second": [{"size": "720x1280", "usd": 0.1}, {"size": "1024x1792", "usd": 0.5}]}
 NANO_PER_SECOND = 100_000_000
+DEAREST_NANO_PER_SECOND = 500_000_000
 
 
 def config_of(simulator: Simulator, poll_every: str = "0.2s", **changes: Any) -> dict[str, Any]:
@@ -51,6 +55,16 @@ async def gate(simulator: Simulator, tmp_path: Path) -> AsyncIterator[JobsGate]:
 async def slow_gate(simulator: Simulator, tmp_path: Path) -> AsyncIterator[JobsGate]:
     """A gate that asks after jobs once, and then leaves it to clients."""
     async with jobs_gate(tmp_path, config_of(simulator, poll_every="60s")) as running:
+        yield running
+
+
+@pytest.fixture
+async def rich_gate(simulator: Simulator, tmp_path: Path) -> AsyncIterator[JobsGate]:
+    """The same for a key with more credit."""
+    config = config_of(simulator, poll_every="60s")
+    async with jobs_gate(
+        tmp_path, config | {"keys": [{"name": "test", "key": KEY, "balance_usd": 50}]}
+    ) as running:
         yield running
 
 
@@ -261,6 +275,98 @@ async def test_a_video_is_made_anew_by_the_sdk(simulator: Simulator, slow_gate: 
         with pytest.raises(openai.NotFoundError):
             await client.videos.remix("video_unknown", prompt="A dog")
     assert len(await slow_gate.rows()) == 1
+
+
+async def edit(client: openai.AsyncOpenAI, how: str = "edits", **body: Any) -> Video:
+    """Ask for another video: this SDK's own method takes none by its id, although it says so."""
+    return await client.post(f"/videos/{how}", body=body, cast_to=Video)
+
+
+async def test_a_video_is_edited_and_gone_on_with(simulator: Simulator, slow_gate: JobsGate) -> None:
+    gate = slow_gate
+    async with client_of(gate) as client, client_of(gate, OTHER_KEY) as stranger:
+        video = await client.videos.create(prompt="A cat", seconds="8", size="720x1280")
+        with pytest.raises(openai.BadRequestError, match="done") as early:
+            await edit(client, prompt="In snow", video={"id": video.id})
+        assert early.value.param == "video.id"
+        await client.videos.poll(video.id, poll_interval_ms=10)
+        edited = await edit(client, prompt="In snow", video={"id": video.id})
+        (theirs, _) = simulator.jobs.ids("video")
+        assert simulator.requests[-1].path == "/v1/videos/edits"
+        assert json.loads(simulator.requests[-1].body) == {"prompt": "In snow", "video": {"id": theirs}}
+        (job,) = await gate.jobs()
+        assert job.job is not None
+        assert job.job.amount_nano == 8 * NANO_PER_SECOND
+        done = await client.videos.poll(edited.id, poll_interval_ms=10)
+        assert (done.seconds, done.model) == ("8", "sora-2")
+        longer = await edit(client, "extensions", prompt="It leaves", seconds="4", video={"id": edited.id})
+        assert simulator.requests[-1].path == "/v1/videos/extensions"
+        (job,) = await gate.jobs()
+        assert job.job is not None
+        assert job.job.amount_nano == 4 * NANO_PER_SECOND
+        whole = await client.videos.poll(longer.id, poll_interval_ms=10)
+        assert whole.seconds == "12"
+        with pytest.raises(openai.NotFoundError):
+            await edit(stranger, prompt="Mine", video={"id": video.id})
+        with pytest.raises(openai.NotFoundError):
+            await edit(client, "extensions", prompt="More", seconds="4", video={"id": theirs})
+    rows = await gate.rows()
+    assert [row.client_format for row in rows] == ["videos", "video_edit", "video_extension"]
+    assert [row.cost_nano_usd // NANO_PER_SECOND for row in rows] == [8, 8, 4]
+    assert gate.held() == 0
+
+
+@pytest.mark.parametrize("size", [3_000, 5_000_000], ids=["small", "large"])
+async def test_a_video_is_sent_to_be_edited_and_gone_on_with_by_the_sdk(
+    simulator: Simulator, rich_gate: JobsGate, size: int
+) -> None:
+    gate = rich_gate
+    sent = bytes(range(250)) * (size // 250)
+    async with client_of(gate) as client:
+        edited = await client.videos.edit(prompt="In snow", video=("a.mp4", sent))
+        assert form_of(simulator.requests[-1].body) == {"prompt": "In snow", "video": sent}
+        (job,) = await gate.jobs()
+        assert job.job is not None
+        assert job.job.amount_nano == 20 * DEAREST_NANO_PER_SECOND
+        if size > 1_000_000:
+            return
+        done = await client.videos.poll(edited.id, poll_interval_ms=10)
+        assert (done.seconds, done.model) == ("3", "sora-2")
+        longer = await client.videos.extend(prompt="It leaves", seconds="4", video=("a.mp4", sent))
+        whole = await client.videos.poll(longer.id, poll_interval_ms=10)
+        assert whole.seconds == "7"
+        with pytest.raises(openai.BadRequestError) as wrong:
+            await client.videos.extend(prompt="It leaves", seconds="x", video=("a.mp4", sent))  # type: ignore[arg-type]
+        assert wrong.value.param == "seconds"
+    rows = await gate.rows()
+    assert [row.cost_nano_usd // NANO_PER_SECOND for row in rows] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("edits", {"prompt": "x"}, "video"),
+        ("edits", {"prompt": "x", "video": "video_1"}, "video"),
+        ("edits", {"prompt": "x", "video": {}}, "video.id"),
+        ("edits", {"video": {"id": "{id}"}}, "prompt"),
+        ("extensions", {"prompt": "x", "video": {"id": "{id}"}}, "seconds"),
+        ("extensions", {"prompt": "x", "video": {"id": "{id}"}, "seconds": "many"}, "seconds"),
+    ],
+)
+async def test_a_wrong_edit_is_refused_before_anything_is_held(
+    simulator: Simulator, slow_gate: JobsGate, path: str, body: dict[str, Any], param: str
+) -> None:
+    async with client_of(slow_gate) as client:
+        video = await client.videos.create(prompt="A cat", size="720x1280")
+        await client.videos.poll(video.id, poll_interval_ms=10)
+    count = len(simulator.requests)
+    asked = json.dumps(body).replace("{id}", video.id).encode()
+    answer = await ask(slow_gate.url, f"/v1/videos/{path}", asked, key=KEY)
+    assert (answer.status, answer.json()["error"]["param"]) == (400, param)
+    assert len(simulator.requests) == count
+    assert slow_gate.held() == 0
+    wrong = await ask(slow_gate.url, f"/v1/videos/{path}", method="GET", key=KEY)
+    assert wrong.status == 405
 
 
 async def test_a_picture_goes_with_the_form(simulator: Simulator, slow_gate: JobsGate) -> None:

@@ -34,7 +34,7 @@ from sluicegate.server.inbound import InboundServer
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.job_messages import JobAsked
 from sluicegate.server.job_poll import poll
-from sluicegate.server.job_requests import read_job_request
+from sluicegate.server.job_requests import REWORKS, ReworkForm, read_job_request, read_rework
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.kept_objects import Shelf
 from sluicegate.server.kept_responses import answer_kept
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 MODELS = "/v1/models"
-JOBS = frozenset({"videos", "video_remix", "batches", "image_edits"})
+JOBS = frozenset({"videos", "video_remix", "batches", "image_edits"}) | REWORKS
 """Endpoints whose requests may name what a provider keeps."""
 FRESH_GRACE_S = 1.0
 """How long clients that were let in just before a successor took over have to send their request."""
@@ -264,7 +264,8 @@ class Gateway:
             exchange.memo.route = route
         elif takes_form(route, exchange.header(b"content-type")):
             boundary = boundary_of(exchange.header(b"content-type"))
-            exchange.body_sink = Upload(exchange, boundary, exchange.max_body_bytes)
+            kind = ReworkForm if route.endpoint in REWORKS else Upload
+            exchange.body_sink = kind(exchange, boundary, exchange.max_body_bytes)
             exchange.max_body_bytes = self._inbound.settings.max_upload_bytes
         elif route.kind == "upload":
             boundary = boundary_of(exchange.header(b"content-type"))
@@ -325,8 +326,13 @@ class Gateway:
         if route.kind == "unary":
             policy = key.translation or self._bench.plan.settings.translation
             upload = exchange.body_sink
-            if isinstance(upload, Upload):
-                asked = await read_form(route, upload, exchange.content_length or exchange.body_bytes)
+            size = exchange.content_length or exchange.body_bytes
+            if isinstance(upload, ReworkForm):
+                shelf = Shelf(self._bench, exchange, key, request_id)
+                asked, passes = await read_rework(route, upload, size, shelf)
+                upload = upload if passes else None
+            elif isinstance(upload, Upload):
+                asked = await read_form(route, upload, size)
             elif route.endpoint in JOBS:
                 shelf = Shelf(self._bench, exchange, key, request_id)
                 upload, asked = None, await read_job_request(route, exchange.body, shelf)

@@ -23,7 +23,13 @@ from sluicegate.wire.unary import batches, videos
 from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of
 
 SHAPES: Mapping[ObjectKind, Endpoint] = {"video": "videos", "batch": "batches", "file": "files"}
-KINDS: Mapping[str, ObjectKind] = {"videos": "video", "video_remix": "video", "batches": "batch"}
+KINDS: Mapping[str, ObjectKind] = {
+    "videos": "video",
+    "video_remix": "video",
+    "video_edit": "video",
+    "video_extension": "video",
+    "batches": "batch",
+}
 MAX_LINE_BYTES = 33_554_432
 
 
@@ -94,12 +100,14 @@ def _video_end(job: Job, body: bytes) -> JobEnd | None:
         return None
     if state.ended == "failed":
         return JobEnd(status="upstream_error", error=state.reason, told=body)
-    asked = job.units
-    source: UsageSource = "counted" if state.usage.media_ms is None else "reported"
+    asked, made_ms = job.units, state.usage.media_ms
+    source: UsageSource = "counted" if made_ms is None else "reported"
+    if job.row.client_format == "video_extension" and made_ms is not None and asked.media_ms is not None:
+        made_ms = min(made_ms, asked.media_ms)  # told is the length of both together
     usage = Usage(
         input_tokens=0,
         output_tokens=0,
-        media_ms=asked.media_ms if state.usage.media_ms is None else state.usage.media_ms,
+        media_ms=asked.media_ms if made_ms is None else made_ms,
         image_size=state.usage.image_size or asked.image_size,
     )
     cost, odd = charge(job.price, usage)

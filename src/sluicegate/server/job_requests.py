@@ -8,10 +8,62 @@ from sluicegate.errors import BadRequest
 from sluicegate.messages import Usage
 from sluicegate.server.kept_objects import Shelf
 from sluicegate.server.routes import Route
+from sluicegate.server.upload import Upload
 from sluicegate.wire.unary import UnaryRequest
 from sluicegate.wire.unary.batches import BatchRequest, input_file_of
 from sluicegate.wire.unary.image_edits import ImageEditJsonRequest
-from sluicegate.wire.unary.videos import RemixRequest, VideoRequest, read_state
+from sluicegate.wire.unary.multipart import MODEL
+from sluicegate.wire.unary.videos import (
+    EditFormRequest,
+    EditRequest,
+    ExtensionFormRequest,
+    ExtensionRequest,
+    RemixRequest,
+    Source,
+    VideoRequest,
+    json_of,
+    read_state,
+    source_of,
+)
+
+REWORKS = frozenset({"video_edit", "video_extension"})
+"""Endpoints whose requests come as JSON, or as a form that says the same: the SDKs send forms."""
+
+
+class ReworkForm(Upload):
+    """A form that asks for another video: it names the first one, or holds it and passes then."""
+
+    __slots__ = ()
+
+    def _may_pass(self) -> bool:
+        return self.form.in_file
+
+    def framing(self, model: str, first: bytes) -> bytes:
+        """Return the header line that frames the body: a model that is left out stays so."""
+        if MODEL in self.form.fields or self.complete or self._exchange.chunked:
+            return super().framing(model, first)
+        return b"content-length: %d\r\n" % self._exchange.content_length
+
+    def first_part(self, model: str) -> bytes:
+        """Return what has come so far, with the provider's model in it where the client names one."""
+        if MODEL in self.form.fields:
+            return super().first_part(model)
+        return b"".join(part for part in self._held if part is not None)
+
+
+async def read_rework(route: Route, upload: ReworkForm, size: int, shelf: Shelf) -> tuple[UnaryRequest, bool]:
+    """Read a request for another video that comes as a form; return it, and whether the form passes.
+
+    Args:
+        size: of its body, as far as it is known.
+    Raises:
+        SluicegateError: it is wrong, too large, or does not come.
+    """
+    await upload.wait_until_ready(EditFormRequest.READ_FIRST)
+    if not upload.form.files:
+        return await read_job_request(route, json_of(upload.form), shelf), False
+    kind = ExtensionFormRequest if route.endpoint == "video_extension" else EditFormRequest
+    return kind(upload.form, size), True
 
 
 async def read_job_request(route: Route, body: bytes, shelf: Shelf) -> UnaryRequest:
@@ -23,15 +75,11 @@ async def read_job_request(route: Route, body: bytes, shelf: Shelf) -> UnaryRequ
         StoreUnavailable: nobody could say in time.
     """
     if route.endpoint == "video_remix":
-        source = await shelf.now(await shelf.find("video", route.id))
-        if source.open:
-            raise BadRequest("Only a video that is done can be made anew.", param="id")
-        made = read_state(source.told).usage
-        asked = Usage() if source.job is None else source.job.units
-        units = Usage(
-            media_ms=made.media_ms or asked.media_ms, image_size=made.image_size or asked.image_size
-        )
-        return RemixRequest(body, source.model, source.provider, source.upstream_id, units)
+        return RemixRequest(body, await _source(shelf, route.id, "id"))
+    if route.endpoint == "video_edit":
+        return EditRequest(body, await _source(shelf, source_of(body), "video.id"))
+    if route.endpoint == "video_extension":
+        return ExtensionRequest(body, await _source(shelf, source_of(body), "video.id"))
     if route.endpoint == "batches":
         id = input_file_of(body)
         file = await shelf.find("file", id)
@@ -48,6 +96,17 @@ async def read_job_request(route: Route, body: bytes, shelf: Shelf) -> UnaryRequ
         file = await shelf.find("file", request.file_id)
         request.with_file(file.provider, file.upstream_id)
     return request
+
+
+async def _source(shelf: Shelf, id: str, param: str) -> Source:
+    """Return the video that another one goes out from. Raises BadRequest, StateUnknown, StoreUnavailable."""
+    video = await shelf.now(await shelf.find("video", id))
+    if video.open:
+        raise BadRequest("Only from a video that is done another one can be made.", param=param)
+    made = read_state(video.told).usage
+    asked = Usage() if video.job is None else video.job.units
+    units = Usage(media_ms=made.media_ms or asked.media_ms, image_size=made.image_size or asked.image_size)
+    return Source(video.model, video.provider, video.upstream_id, units)
 
 
 async def _with_pictures(request: ImageEditJsonRequest, shelf: Shelf) -> ImageEditJsonRequest:

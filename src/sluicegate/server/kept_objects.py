@@ -5,6 +5,7 @@ job's end is told only when it has been settled. Nothing here is charged but wha
 """
 
 import contextlib
+import re
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -27,6 +28,7 @@ from sluicegate.wire.sealed_id import Kept
 from sluicegate.wire.unary.jobs import told
 
 _KINDS: dict[Endpoint, ObjectKind] = {"videos": "video", "files": "file", "batches": "batch"}
+_NUMBER = re.compile(r"[0-9]{1,9}")
 MAX_FILES_ASKED = 10_000
 """What a client may ask for at once, as at OpenAI; a page holds fewer."""
 _PAGES: dict[ObjectKind, tuple[int, int]] = {"video": (20, 100), "batch": (20, 100), "file": (1000, 1000)}
@@ -108,7 +110,7 @@ class Shelf:
         usual, most = _PAGES[kind]
         limit = query.get("limit", str(usual))
         allowed = MAX_FILES_ASKED if kind == "file" else most
-        if not (limit.isascii() and limit.isdecimal()) or not 1 <= int(limit) <= allowed:
+        if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= allowed:
             raise BadRequest(f"Invalid 'limit': must be between 1 and {allowed}.", param="limit")
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):

@@ -173,7 +173,10 @@ def page(turns: Sequence[KeptResponse], query: str) -> bytes:
         places = [place for place, item in enumerate(items) if item["id"] == after]
         items = items[places[0] + 1 :] if places else []
     given = asked.get("limit", str(PAGE_ITEMS))
-    if not given.isdecimal() or not 1 <= int(given) <= MAX_PAGE_ITEMS:
+    if (
+        not (given.isascii() and given.isdecimal() and len(given) < 10)
+        or not 1 <= int(given) <= MAX_PAGE_ITEMS
+    ):
         raise BadRequest(f"Invalid 'limit': must be between 1 and {MAX_PAGE_ITEMS}.", param="limit")
     shown = items[: int(given)]
     told = {

@@ -58,6 +58,8 @@ _RESPONSES = "/v1/responses/"
 _OF_RESPONSE = {"": ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 _OBJECTS: dict[str, Endpoint] = {"videos": "videos", "files": "files", "batches": "batches"}
 """What providers keep, by the path under which it is listed."""
+_REWORKS: dict[str, Endpoint] = {"edits": "video_edit", "extensions": "video_extension"}
+"""What is made of a video that the body names, by the path behind that of videos."""
 _OF_OBJECT: dict[Endpoint, dict[str, tuple[str, ...]]] = {
     "videos": {"": ("GET", "DELETE"), "content": ("GET",), "remix": ("POST",)},
     "files": {"": ("GET", "DELETE"), "content": ("GET",)},
@@ -169,6 +171,9 @@ def _object(method: str, path: str, endpoint: Endpoint, rest: str) -> Route:
         if method == "POST":
             return Route("upload" if endpoint == "files" else "unary", endpoint=endpoint)
         return Route("objects", endpoint=endpoint, part="list")
+    if endpoint == "videos" and rest in _REWORKS:
+        _require(method, "POST")
+        return Route("unary", endpoint=_REWORKS[rest])
     id, _, part = rest.partition("/")
     methods = _OF_OBJECT[endpoint].get(part)
     if methods is None:

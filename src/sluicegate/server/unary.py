@@ -10,6 +10,7 @@ from sluicegate.errors import SluicegateError, UnsupportedFeature
 from sluicegate.messages import Endpoint, Shape, Usage
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.interpreter import EVENT_STREAM
+from sluicegate.server.job_requests import REWORKS
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.routes import Route
 from sluicegate.server.upload import Upload
@@ -54,6 +55,7 @@ _FORMS: dict[Endpoint, type[FormRequest]] = {
         VideoFormRequest,
     )
 }
+_ONLY_FORMS = frozenset(_FORMS).difference(_READERS)
 _SERVICES: dict[Endpoint, str] = {
     "gemini_embeddings": "embeddings",
     "audio_translation": "transcription",
@@ -61,6 +63,8 @@ _SERVICES: dict[Endpoint, str] = {
     "image_variations": "images",
     "videos": "video",
     "video_remix": "video",
+    "video_edit": "video",
+    "video_extension": "video",
 }
 """How a provider's row names an endpoint, where not alike."""
 
@@ -79,9 +83,9 @@ def read_request(route: Route, body: bytes) -> UnaryRequest:
 
 def takes_form(route: Route, content_type: bytes | None) -> bool:
     """Whether a request comes as a form: those to some endpoints do, to others they may."""
-    if route.endpoint in _FORMS:
-        return route.endpoint not in _READERS or (content_type or b"").lower().startswith(b"multipart/")
-    return False
+    if route.endpoint not in _FORMS and route.endpoint not in REWORKS:
+        return False
+    return route.endpoint in _ONLY_FORMS or (content_type or b"").lower().startswith(b"multipart/")
 
 
 async def read_form(route: Route, upload: Upload, size: int) -> UnaryRequest:

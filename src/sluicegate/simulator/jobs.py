@@ -62,6 +62,8 @@ class Jobs:
                 word = {"videos": "video", "files": "file", "batches": "batch"}[kind]
                 return _json({"object": "list", "data": [self._told[one] for one in self.ids(word)]})
             return _json(self._make(kind, record))
+        if kind == "videos" and id in ("edits", "extensions"):
+            return self._rework(id, record)
         if id not in self._told:
             return _error(404, f"No such {kind}: {id}")
         match record.method, part:
@@ -132,6 +134,23 @@ class Jobs:
             "size": asked.get("size", "720x1280"),
         }
         return self._kept(video)
+
+    def _rework(self, how: str, record: Received) -> Script:
+        """Change a video, or go on with it: told is the length of both together then."""
+        asked = form_of(record.body) if is_form(record.body) else msgspec.json.decode(record.body)
+        named = asked.get("video", {})
+        source: Told | None
+        if isinstance(named, bytes):  # sent, and as long as it has thousands of bytes
+            source = {"model": "sora-2", "seconds": str(len(named) // 1000), "size": "720x1280"}
+            source["status"] = "completed"
+        else:
+            source = self._told.get(named.get("id", asked.get("video[id]")))
+        if source is None or source["status"] != "completed":
+            return _error(404, "No such video that is done.")
+        made = {name: source[name] for name in ("model", "seconds", "size")}
+        if how == "extensions":
+            made["seconds"] = str(int(source["seconds"]) + int(asked["seconds"]))
+        return _json(self._video(asked | made))
 
     def _kept(self, told: Told) -> Told:
         self._told[told["id"]] = told

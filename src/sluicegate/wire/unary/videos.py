@@ -6,7 +6,7 @@ Source: OpenAI's API reference, "Videos".
 import re
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from sluicegate.errors import BadRequest
+from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.messages import Endpoint, Usage
 from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.request_edges import needed_text
@@ -19,7 +19,10 @@ from sluicegate.wire.unary.multipart import MODEL, Form
 DEFAULT_MODEL = "sora-2"
 DEFAULT_SECONDS = 4
 MAX_SECONDS = 600
+SENT_SECONDS = 20
+"""What is held for a video that is sent to be changed: as long as the longest that vendors make at once."""
 SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 FILE_ID = "input_reference.file_id"
 
 
@@ -110,36 +113,124 @@ class VideoFormRequest(_Made, FormRequest):
                 raise BadRequest(f"'{FILE_ID}' is taken in a JSON body only.", param=FILE_ID)
 
 
+class Source(NamedTuple):
+    """The video that another one goes out from."""
+
+    model: str
+    """The public id."""
+    keeper: str
+    """The provider that keeps it."""
+    id: str
+    """That provider's."""
+    made: Usage
+    """Its length and size."""
+
+
 class RemixRequest(_Made, JsonRequest):
     """A video to be made anew from another one, of its length and size."""
 
     ENDPOINT: ClassVar[Endpoint] = "video_remix"
     names_kept_state = True
 
-    def __init__(self, body: bytes, model: str, keeper: str, source_id: str, source: Usage) -> None:
-        """Read a body.
-
-        Args:
-            model: the public id, of the video that it goes out from.
-            keeper: the provider that keeps that one.
-            source_id: that one's, the provider's.
-            source: length and size of that one.
-        Raises:
-            BadRequest
-        """
-        super().__init__(body, model)
-        self.model = model
+    def __init__(self, body: bytes, source: Source) -> None:
+        """Read a body. Raises BadRequest."""
+        super().__init__(body, source.model)
+        self.model = source.model
         self.input_estimate = 0
         needed_text("prompt", self.decoded("prompt"))
-        self.keeper = keeper
-        self.kept_id = source_id
-        self.units: Usage | None = source
+        self.keeper = source.keeper
+        self.kept_id = source.id
+        self.units: Usage | None = source.made
 
     def upstream_bodies(
         self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
     ) -> list[bytes]:
         """Return the client's body: the video is named by the path, and names the model."""
         return [json_edit.changed(self.body, {}, {MODEL})]
+
+
+class EditRequest(RemixRequest):
+    """A video to be changed, of its length and size; the body names it."""
+
+    ENDPOINT: ClassVar[Endpoint] = "video_edit"
+
+    def upstream_bodies(
+        self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
+    ) -> list[bytes]:
+        """Return the client's body with the provider's id of the video, which names the model."""
+        video = self.value("video")
+        assert video is not None, "it was read before"
+        named = json_edit.changed(video, {"id": json_edit.dumps(self.kept_id)})
+        return [json_edit.changed(self.body, {"video": named}, {MODEL})]
+
+
+class ExtensionRequest(EditRequest):
+    """A video to be gone on with, for so many seconds."""
+
+    ENDPOINT = "video_extension"
+
+    def __init__(self, body: bytes, source: Source) -> None:
+        """Read a body. Raises BadRequest."""
+        super().__init__(body, source)
+        seconds = self.decoded("seconds")
+        if seconds is None:
+            raise BadRequest("Missing required parameter: 'seconds'.", param="seconds")
+        self.units = Usage(media_ms=_seconds(seconds) * 1000, image_size=source.made.image_size)
+
+
+class EditFormRequest(_Made, FormRequest):
+    """A video that is sent to be changed: how long it is, nobody knows before it is done."""
+
+    ENDPOINT: ClassVar[Endpoint] = "video_edit"
+    READ_FIRST = frozenset({MODEL, "prompt", "seconds"})
+    FILES: ClassVar[frozenset[str]] = frozenset({"video"})
+    DEFAULT_MODEL = DEFAULT_MODEL
+    max_output_tokens: int | None = 0
+
+    def __init__(self, form: Form, size: int) -> None:
+        """Read the fields. Raises BadRequest."""
+        super().__init__(form, size)
+        needed_text("prompt", self._text("prompt"))
+        self.units = _units(SENT_SECONDS, None)
+
+
+class ExtensionFormRequest(EditFormRequest):
+    """A video that is sent to be gone on with."""
+
+    ENDPOINT: ClassVar[Endpoint] = "video_extension"
+
+    def __init__(self, form: Form, size: int) -> None:
+        """Read the fields. Raises BadRequest."""
+        super().__init__(form, size)
+        self.units = _units(needed_text("seconds", self._text("seconds")), None)
+
+
+def source_of(body: bytes) -> str:
+    """Return the video that an edit goes out from, as the client spells it. Raises BadRequest."""
+    try:
+        top = json_edit.decode_top(body, "videos")
+        video = json_edit.loads(bytes(top.get("video", b"null")))
+    except DecodeError as error:
+        raise BadRequest(f"The request body is not a JSON object: {error.reason}.") from None
+    if video is None:
+        raise BadRequest("Missing required parameter: 'video'.", param="video")
+    if not isinstance(video, dict):
+        raise BadRequest("Invalid 'video': name one that was made here, by its 'id'.", param="video")
+    return needed_text("video.id", video.get("id"))
+
+
+def json_of(form: Form) -> bytes:
+    """Return what a form without files says as JSON; brackets in a name stand for an object. Raises BadRequest."""
+    said: dict[str, Any] = {}
+    for name, values in form.fields.items():
+        if len(values) > 1:
+            raise BadRequest(f"The field '{name}' comes twice.", param=name)
+        outer, bracket, inner = name.partition("[")
+        if not bracket:
+            said.setdefault(name, values[0])
+        elif isinstance(said.setdefault(outer, {}), dict):
+            said[outer][inner.removesuffix("]")] = values[0]
+    return json_edit.dumps(said)
 
 
 class VideoState(NamedTuple):
@@ -158,7 +249,7 @@ def read_state(body: bytes) -> VideoState:
     top = top_of(body)
     status = text_of(top.get("status"))
     seconds = json_edit.loads(top["seconds"]) if "seconds" in top else None
-    if isinstance(seconds, str) and seconds.replace(".", "", 1).isdigit():
+    if isinstance(seconds, str) and _DECIMAL.fullmatch(seconds):
         seconds = float(seconds)
     media_ms = None
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 10**6:
