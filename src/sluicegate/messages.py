@@ -391,6 +391,18 @@ class Citation(msgspec.Struct, gc=False):
     choice: int = 0
 
 
+class WebSearch(msgspec.Struct, gc=False):
+    """A search that the vendor's own tool has made."""
+
+    queries: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    """Address and title of what it found, as far as that is told."""
+    failed: bool = False
+    choice: int = 0
+    names: tuple[str, ...] = ()
+    """What the provider calls such things, for clients whose format has no word for them."""
+
+
 class Logprobs(msgspec.Struct, gc=False):
     """Token probabilities of the text delta just before, each as chat spells a `content` entry."""
 
@@ -459,6 +471,7 @@ StreamEvent = (
     | ToolCallEnd
     | OpaqueState
     | Citation
+    | WebSearch
     | Logprobs
     | Untold
     | Finish

@@ -41,6 +41,8 @@ class _Item:
         """Type of the open part."""
         self.parts: list[dict[str, Any]] = []
         self.text_done = False
+        self.states: list[str] = []
+        """Of a search of the web: how far it has been told to be."""
 
 
 class _Response:
@@ -125,6 +127,9 @@ class _Response:
             return
         assert payload.get("item_id") == self.item.item["id"], f"{type_} has another item_id"
         family, _, last = type_.rpartition(".")
+        if family == "response.web_search_call":
+            self.item.states.append(last)
+            return
         if type_ in ("response.content_part.added", "response.reasoning_summary_part.added"):
             self._part_added(self.item, payload)
         elif type_ in ("response.content_part.done", "response.reasoning_summary_part.done"):
@@ -179,6 +184,9 @@ class _Response:
                     assert done[field], f"{field} is empty"
                 if done["status"] == "completed":
                     json.loads(done["arguments"])
+            case "web_search_call":
+                assert item.states in ([], ["in_progress", "searching", "completed"]), item.states
+                assert done["action"]["type"] in ("search", "open_page", "find_in_page"), done
         self.output.append(done)
         self.item = None
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.transcripts.cases import load
+from tests.transcripts import cases, crossings
 from tests.transcripts.profile_cases import write_all
 
-for case in load():
+for case in (*cases.load(), *crossings.load()):
     for name, content in case.expected().items():
         path = case.folder / name
         if not path.exists() or path.read_bytes() != content:

@@ -27,6 +27,7 @@ from sluicegate.messages import (
     Untold,
     Usage,
     UsageReport,
+    WebSearch,
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.going_on import GoingOn
@@ -39,6 +40,7 @@ from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.continued import ContinuedStream
 from sluicegate.wire.joined import JoinedStream, joined_events
 from sluicegate.wire.openai_responses_envelope import REPEATED
+from sluicegate.wire.openai_responses_searches import SEARCH_SOURCES
 from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
@@ -315,6 +317,7 @@ class Interpreter:
             top = json_edit.decode_top(self._body, self.client.name)
             # Copies: a view would keep the whole body as long as the answer runs.
             asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
+            asked.search_sources = "include" in top and SEARCH_SOURCES in bytes(top["include"])
 
     def finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
         """Return a translated body without what its provider does not take."""
@@ -350,44 +353,47 @@ class Interpreter:
         """Return the codec of one attempt at a streamed answer."""
         if target == self.client.name:
             return self.client.pass_stream(self.asked, options)
-        codec = FORMATS[target]
-        can = deployment.capabilities
+        stream = self._translated(target, deployment, options)
+        stream.tells_searches = self.client.tells_searches
+        self.untold = stream.untold
+        return stream
+
+    def _translated(self, target: Shape, deployment: Deployment, options: PassOptions) -> TranslatedStream:
+        make_decoder = partial(self._decoder, target, deployment, options)
+        encoder = self.client.stream_encoder(self.asked)
+        decode_whole = partial(FORMATS[target].decode_answer, can=deployment.capabilities)
+        joins_usage = self.client.joins_usage
         if self.calls:
-            joined = JoinedStream(
-                partial(self._decoder, target, deployment, options),
-                self.client.stream_encoder(self.asked),
-                partial(codec.decode_answer, can=can),
+            self._joined = JoinedStream(
+                make_decoder,
+                encoder,
+                decode_whole,
                 options.count_text,
-                joins_usage=self.client.joins_usage,
+                joins_usage=joins_usage,
                 choices=options.choices,
                 calls=1 + len(self.calls),
                 follow=self.new_turn(),
             )
-            self.untold, self._joined = joined.untold, joined
-            return joined
+            return self._joined
         if self.goes_on is not None:
-            continued = ContinuedStream(
-                partial(self._decoder, target, deployment, options),
-                self.client.stream_encoder(self.asked),
-                partial(self.goes_on.read_whole, partial(codec.decode_answer, can=can)),
+            self.goes_on.stream = ContinuedStream(
+                make_decoder,
+                encoder,
+                partial(self.goes_on.read_whole, decode_whole),
                 options.count_text,
-                joins_usage=self.client.joins_usage,
+                joins_usage=joins_usage,
                 follow=self.new_turn(),
             )
-            self.untold, self.goes_on.stream = continued.untold, continued
-            return continued
-        decoder = codec.stream_decoder(can, options.count_text, options.max_event_bytes)
-        stream = TranslatedStream(
-            StopCutter(decoder, self._cut_at) if self._cut_at else decoder,
-            self.client.stream_encoder(self.asked),
-            partial(codec.decode_answer, can=can),
+            return self.goes_on.stream
+        return TranslatedStream(
+            make_decoder(),
+            encoder,
+            decode_whole,
             options.count_text,
-            joins_usage=self.client.joins_usage,
+            joins_usage=joins_usage,
             choices=options.choices,
             follow=self.new_turn(),
         )
-        self.untold = stream.untold
-        return stream
 
     def _decoder(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamDecoder:
         decoder = FORMATS[target].stream_decoder(
@@ -482,8 +488,11 @@ class TranslatedAnswer:
                 case Start():
                     self.upstream_id = self.upstream_id or event.id
                 case Untold():
-                    if event.what not in self.untold:
-                        self.untold.append(event.what)
+                    self._name(event.what)
+                    continue
+                case WebSearch() if not client.tells_searches:
+                    for name in event.names:
+                        self._name(name)
                     continue
                 case UsageReport():
                     self.usage = event.usage
@@ -507,6 +516,10 @@ class TranslatedAnswer:
                 self._events.append(Finish(reason, choice))
         if self.finish_reason is None:
             raise DecodeError(client.name, None, "the answer has no end")
+
+    def _name(self, what: str) -> None:
+        if what not in self.untold:
+            self.untold.append(what)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""

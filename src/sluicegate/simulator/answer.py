@@ -49,6 +49,14 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         return self.id or f"call_{ID}_{place}"
 
 
+class Search(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The vendor's own tool searches the web, before any text; the text cites all that it found."""
+
+    query: str
+    found: tuple[tuple[str, str], ...] = ()
+    """Address and title of each page."""
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One answer: pieces of reasoning, text, refusal and calls in this order, an end and its counts."""
 
@@ -57,6 +65,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Proof of the reasoning (base64), where the format has a place for it."""
     redacted: str | None = None
     """Encrypted reasoning (base64), where the format has a place for it."""
+    searches: tuple[Search, ...] = ()
+    """Where the format tells of them; all formats cite what was found."""
     text: tuple[str, ...] = ()
     refusal: tuple[str, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -83,6 +93,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         """Whether pieces carry the moment of sending."""
         return any(STAMP in piece for piece in self.text)
 
+    @property
+    def found(self) -> tuple[tuple[str, str], ...]:
+        """All that the searches found."""
+        return tuple(page for search in self.searches for page in search.found)
+
     def pieces(self) -> int:
         """Return the weight of one choice: what `output_tokens` is when it is not given."""
         calls = sum(1 + len(call.arguments) for call in self.tool_calls)
@@ -106,6 +121,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             cache_write_tokens=self.cache_write_tokens,
             output_tokens=output,
             reasoning_tokens=min(reasoning, output) or None,
+            web_searches=len(self.searches) or None,
         )
 
     def limited(self, max_tokens: int) -> "Answer":

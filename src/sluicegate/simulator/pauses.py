@@ -31,7 +31,7 @@ def part_of(answer: Answer, format: Format, body: bytes) -> Answer:
     until = said + answer.pause_after
     part = msgspec.structs.replace(answer, pause_after=0, text=answer.text[said:until], output_tokens=None)
     if said:
-        part = msgspec.structs.replace(part, reasoning=(), signature=None, redacted=None)
+        part = msgspec.structs.replace(part, reasoning=(), signature=None, redacted=None, searches=())
         if format == "messages":
             part = msgspec.structs.replace(part, input_tokens=answer.input_tokens + said)
     if until < len(answer.text):

@@ -28,6 +28,7 @@ def read_request(body: bytes, path_model: str | None = None, path_streams: bool 
 CODEC = Codec(
     name="messages",
     vendor="anthropic",
+    tells_searches=True,
     joins_usage=True,
     decode_request=decode_request,
     encode_request=encode_request,

@@ -2,8 +2,8 @@
 
 Blocks are told apart by the provider's index, which may have gaps or come twice; calls are numbered anew in their
 order. A signature is told when its block ends, since a later one replaces it; a citation too, since it stands for the
-whole block. What a hosted tool did has no word in the vocabulary and is left out, but counted. Source: wire formats
-page `anthropic-messages.md`, "Reading an upstream of this format".
+whole block. A web search is told with what it found; what other hosted tools did has no word in the vocabulary and is
+left out, but counted. Source: wire formats page `anthropic-messages.md`, "Reading an upstream of this format".
 """
 
 from collections.abc import Callable
@@ -43,6 +43,7 @@ from sluicegate.wire.anthropic_event import (
     failure,
     whole_characters,
 )
+from sluicegate.wire.anthropic_searches import RESULT, TOOL, USE, SearchesRead
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage
 from sluicegate.wire.envelope import open_envelope
@@ -57,7 +58,7 @@ _EMPTY_INPUTS = (b"null", b"{}")
 class _OpenBlock:
     """One content block, as far as it has come."""
 
-    __slots__ = ("call_index", "deltas", "input", "kind", "signature", "sources", "text_at")
+    __slots__ = ("call_index", "deltas", "input", "kind", "search", "signature", "sources", "text_at")
 
     def __init__(self, kind: str, text_at: int) -> None:
         self.kind = kind
@@ -69,6 +70,8 @@ class _OpenBlock:
         self.deltas = 0
         """How many pieces of arguments, or of text, have come."""
         self.signature: str | None = None
+        self.search: tuple[str, list[str]] | None = None
+        """Id and pieces of input of a web search."""
         self.sources: list[tuple[str, str]] = []
         """URL and title of what its text cites."""
 
@@ -98,6 +101,7 @@ class AnthropicStreamDecoder:
         self._blocks: dict[int, _OpenBlock] = {}
         self._ids: list[str] = []
         """Of the calls so far."""
+        self._searches = SearchesRead()
         self._text_chars = 0
         self._explained = False
         self._ended = False
@@ -225,6 +229,12 @@ class AnthropicStreamDecoder:
                 self._events.append(OpaqueState(self._opaque("redacted", start.data or "")))
             case "tool_use":
                 self._start_call(block, start)
+            case _ if start.type == USE and start.name == TOOL:
+                self._count_text(TOOL)
+                given = bytes(start.input)
+                block.search = start.id or "", [] if given in _EMPTY_INPUTS else [given.decode()]
+            case _ if start.type == RESULT:
+                self._events.append(self._searches.end(start.tool_use_id or "", bytes(start.content)))
             case _:
                 self._count_text(start.name or "")
                 if start.type:
@@ -290,6 +300,8 @@ class AnthropicStreamDecoder:
             self._count_text(text)
             if block.call_index is not None:
                 self._events.append(ToolCallDelta(block.call_index, text))
+            elif block.search is not None:
+                block.search[1].append(text)
 
     def _cite(self, block: _OpenBlock, citation: dict[str, object]) -> None:
         """Keep a source that has an address; pages and offsets of documents mean nothing in another format."""
@@ -310,6 +322,8 @@ class AnthropicStreamDecoder:
             self._usual = self._usual_block = None
         for url, title in block.sources:
             self._events.append(Citation(url, title, block.text_at, self._text_chars))
+        if block.search is not None:
+            self._searches.begin(block.search[0], "".join(block.search[1]))
         if block.signature is not None:
             self._events.append(OpaqueState(self._opaque("signature", block.signature)))
         if block.call_index is not None:
@@ -343,6 +357,7 @@ class AnthropicStreamDecoder:
         if not delta.stop_reason:
             return
         self._close_blocks()
+        self._events += self._searches.rest()
         self._explain(delta)
         reason = read_stop_reason(delta.stop_reason)
         finish = Finish(reason, stop_sequence=delta.stop_sequence or None, raw_reason=delta.stop_reason)

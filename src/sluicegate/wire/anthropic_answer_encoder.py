@@ -20,9 +20,11 @@ from sluicegate.messages import (
     ToolCallEnd,
     ToolCallStart,
     Usage,
+    WebSearch,
 )
 from sluicegate.wire import Bill, anthropic_errors, json_edit
 from sluicegate.wire.anthropic_folding import fold
+from sluicegate.wire.anthropic_searches import search_blocks
 from sluicegate.wire.anthropic_stop import write_stop_reason
 from sluicegate.wire.anthropic_usage import write_usage
 from sluicegate.wire.envelope import seal
@@ -175,6 +177,8 @@ class AnthropicStreamEncoder:
                 return self._opaque(event)
             case Citation():
                 return self._cite(event)
+            case WebSearch():
+                return self._search(event)
             case _:  # probabilities: no client of this format can ask for them
                 return b""
 
@@ -301,6 +305,16 @@ class AnthropicStreamEncoder:
         )
         return frame_named(b"content_block_delta", delta)
 
+    def _search(self, search: WebSearch) -> bytes:
+        """Tell a search as the use of a server tool and its result."""
+        out = b""
+        for block, given in search_blocks(search, f"{self._asked.id}_{self._next_index}"):
+            out += self._open_block("server_tool_use" if given else "result", block)
+            if given:
+                out += self._delta_head + quote(given.decode()) + _DELTA_TAIL
+            out += self._close()
+        return out
+
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def finish(self, reasons: dict[int, tuple[str, str | None]]) -> bytes:
@@ -347,6 +361,7 @@ _DELTAS = {
     "text": b'{"type":"text_delta","text":',
     "thinking": b'{"type":"thinking_delta","thinking":',
     "tool_use": b'{"type":"input_json_delta","partial_json":',
+    "server_tool_use": b'{"type":"input_json_delta","partial_json":',
 }
 
 

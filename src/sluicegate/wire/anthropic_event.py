@@ -32,6 +32,9 @@ class Block(msgspec.Struct, gc=False):
     name: str | None = None
     input: msgspec.Raw = _NULL
     citations: list[dict[str, Any]] | None = None
+    tool_use_id: str | None = None
+    content: msgspec.Raw = _NULL
+    """Of a tool's result."""
 
 
 class Delta(msgspec.Struct, gc=False):

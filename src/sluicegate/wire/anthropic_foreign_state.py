@@ -1,8 +1,9 @@
-"""Thoughts in a Messages conversation that its next provider did not make, taken out at their offsets.
+"""Thoughts and searches in a Messages conversation that its next provider did not make, taken out at their offsets.
 
-A conversation that another vendor's model began holds that vendor's state in envelopes, and thoughts that nobody
-signed. Going on at a provider of this format, which refuses both, such blocks are left out; the rest of the body stays
-as it is. Source: translation matrix, section 12; case B141.
+A conversation that another vendor's model began holds that vendor's state in envelopes, thoughts that nobody signed,
+and searches and sources without the vendor's seal. Going on at a provider of this format, which refuses all of them,
+such blocks, and such sources of blocks, are left out; the rest of the body stays as it is. Source: translation matrix,
+sections 12, 24 and 25; case B141.
 """
 
 import re
@@ -10,12 +11,15 @@ import re
 import msgspec
 
 from sluicegate.wire import json_edit
+from sluicegate.wire.anthropic_searches import OWN_ID
 from sluicegate.wire.envelope import open_envelope
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.json_text import quote
 
 _UNSIGNED = re.compile(rb'"signature"\s*+:\s*+""')
+_UNSEALED = re.compile(rb'"encrypted_index"\s*+:\s*+""')
 _STATE_FIELDS = {b'"thinking"': "signature", b'"redacted_thinking"': "data"}
+_SEARCH_IDS = {b'"server_tool_use"': "id", b'"web_search_tool_result"': "tool_use_id"}
 
 
 def foreign_state_edits(body: bytes, messages_at: int) -> list[Edit]:
@@ -25,7 +29,12 @@ def foreign_state_edits(body: bytes, messages_at: int) -> list[Edit]:
         body: a request whose JSON was read before.
         messages_at: where its array of messages begins.
     """
-    if b'"gw1.' not in body and not (b'"signature"' in body and _UNSIGNED.search(body)):
+    if (
+        b'"gw1.' not in body
+        and not (b'"signature"' in body and _UNSIGNED.search(body))
+        and OWN_ID.encode() not in body
+        and not (b'"encrypted_index"' in body and _UNSEALED.search(body))
+    ):
         return []
     messages = json_edit.elements(body, messages_at)
     emptied: list[int] = []
@@ -55,7 +64,13 @@ def foreign_state_edits(body: bytes, messages_at: int) -> list[Edit]:
 
 def _judge(body: bytes, at: int) -> Edit | None:
     """Return an edit that gives a block back its own state, an empty one where it must go, None where it may stay."""
-    field = _STATE_FIELDS.get(_text(body, at, "type") or b"")
+    kind = _text(body, at, "type") or b""
+    if kind in _SEARCH_IDS:
+        id = _text(body, at, _SEARCH_IDS[kind]) or b""
+        return Edit(at, at, b"") if id.startswith(b'"' + OWN_ID.encode()) else None
+    if kind == b'"text"':
+        return _judge_sources(body, at)
+    field = _STATE_FIELDS.get(kind)
     start = _member(body, at, field) if field else None
     if start is None:
         return None
@@ -69,6 +84,15 @@ def _judge(body: bytes, at: int) -> Edit | None:
     if opaque is None:
         return None
     return (start, end, quote(opaque.value) if opaque.vendor == "anthropic" else b"")
+
+
+def _judge_sources(body: bytes, at: int) -> Edit | None:
+    """Return an edit that takes a text's sources from it, where they are another vendor's."""
+    start = _member(body, at, "citations")
+    if start is None:
+        return None
+    end = json_edit.value_end(body, start)
+    return Edit(start, end, b"null") if _UNSEALED.search(body, start, end) else None
 
 
 def _removals(items: list[tuple[int, int]], doomed: list[int]) -> list[Edit]:

@@ -32,6 +32,7 @@ def read_request(body: bytes, path_model: str | None, path_streams: bool) -> Gem
 CODEC = Codec(
     name="gemini",
     vendor="google",
+    tells_searches=True,
     joins_usage=True,
     decode_request=decode_request,
     encode_request=encode_request,

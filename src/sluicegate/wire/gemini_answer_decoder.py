@@ -33,6 +33,7 @@ from sluicegate.messages import (
     Untold,
     Usage,
     UsageReport,
+    WebSearch,
 )
 from sluicegate.wire import gemini_usual
 from sluicegate.wire.gemini_chunk import (
@@ -49,7 +50,7 @@ from sluicegate.wire.gemini_chunk import (
     whole_characters,
 )
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
-from sluicegate.wire.gemini_grounding import TextSoFar, read_citations
+from sluicegate.wire.gemini_grounding import TextSoFar, read_citations, read_search
 from sluicegate.wire.gemini_signature import read_signature
 from sluicegate.wire.gemini_usage import read_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
@@ -67,7 +68,7 @@ _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 class _Choice:
     """What one candidate has come to."""
 
-    __slots__ = ("cited", "content", "finish", "ids", "index", "kind", "text", "token")
+    __slots__ = ("cited", "content", "finish", "ids", "index", "kind", "queries", "search", "text", "token")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -80,6 +81,10 @@ class _Choice:
         self.finish: Finish | None = None
         self.token = ""
         """What the provider wants to be given should it be asked to go on; the last one counts."""
+        self.search: WebSearch | None = None
+        """That has not been told yet."""
+        self.queries: tuple[str, ...] = ()
+        """Of the searches that are known."""
         self.cited: set[tuple[str, int, int]] = set()
 
 
@@ -113,6 +118,9 @@ class GeminiAnswerDecoder:
         self._choices: dict[int, _Choice] = {}
         self._blocked = False
         self._calls = 0
+        self._searches = 0
+        self._usage: Usage | None = None
+        """The last totals."""
         self._id_base = ""
         self._ended = False
         self._broken: DecodeError | None = None
@@ -219,7 +227,7 @@ class GeminiAnswerDecoder:
             choice.text.add(text)
             events = [TextDelta(text, choice.index)]
         if usage is not None:
-            events.append(UsageReport(usage))
+            events.append(self._report(usage))
         return events
 
     # ---- one response object --------------------------------------------------------------------------------------
@@ -234,17 +242,27 @@ class GeminiAnswerDecoder:
         usage = (
             read_usage(raw, excludes_cache=self._can.prompt_excludes_cache) if raw.startswith(b"{") else None
         )
+        searches = self._searches
         for place, candidate in enumerate(chunk.candidates or ()):
             self._take_candidate(self._choice_of(candidate, place), candidate)
             if self._ended:
                 return
+        if usage is None and self._searches > searches and self._usage is not None:
+            usage = msgspec.structs.replace(self._usage)
         if usage is not None:
-            self._events.append(UsageReport(usage))
+            self._events.append(self._report(usage))
         reason = chunk.block_reason()
         if reason is not None and not self._choices:
             self._blocked = True
             self._events.append(Finish("content_filter", raw_reason=reason))
         self._learn(payload, chunk, wire)
+
+    def _report(self, usage: Usage) -> UsageReport:
+        """Tell totals; searches are no part of what this format reports."""
+        if self._searches:
+            usage.web_searches = self._searches
+        self._usage = usage
+        return UsageReport(usage)
 
     def _identify(self, payload: bytes, chunk: Chunk) -> None:
         if isinstance(chunk.modelVersion, str) and chunk.modelVersion:
@@ -305,6 +323,11 @@ class GeminiAnswerDecoder:
             self._events.append(Logprobs(entry, choice.index))
         self._cite(choice, candidate)
         reason = candidate.finishReason
+        if choice.search is not None and (choice.finish is not None or says_finished(reason)):
+            self._events.append(
+                choice.search
+            )  # behind the text, since some formats close what is open for it
+            choice.search = None
         if reason is None or not says_finished(reason):
             if choice.finish is not None and len(self._events) > before:
                 self._events.append(
@@ -400,6 +423,14 @@ class GeminiAnswerDecoder:
             if place not in choice.cited:  # each event may repeat them
                 choice.cited.add(place)
                 self._events.append(citation)
+        search = read_search(grounding, choice.index)
+        if search is None:
+            return
+        search.queries = tuple(query for query in search.queries if query not in choice.queries)
+        if search.queries:  # each event may repeat them too
+            choice.search = search
+            choice.queries += search.queries
+            self._searches += len(search.queries)
 
 
 def decode_answer(body: bytes, can: Capabilities) -> list[StreamEvent]:

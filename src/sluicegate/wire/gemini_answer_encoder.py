@@ -25,6 +25,7 @@ from sluicegate.messages import (
     ToolCallEnd,
     ToolCallStart,
     Usage,
+    WebSearch,
 )
 from sluicegate.wire import Bill, gemini_errors, json_edit
 from sluicegate.wire.gemini_finish import write_finish_reason
@@ -105,7 +106,7 @@ class _Call:
 class _Choice:
     """What one candidate has come to."""
 
-    __slots__ = ("calls", "citations", "index", "last", "signatures", "text")
+    __slots__ = ("calls", "citations", "index", "last", "searches", "signatures", "text")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -116,6 +117,7 @@ class _Choice:
         self.last = ""
         """The kind of the last part: thought or text."""
         self.citations: list[Citation] = []
+        self.searches: list[WebSearch] = []
         self.text = TextSoFar()
 
 
@@ -159,6 +161,8 @@ class PartWriter:
                 return self._opaque(self.choice(event.choice), event)
             case Citation():
                 self.choice(event.choice).citations.append(event)
+            case WebSearch():
+                self.choice(event.choice).searches.append(event)
             case _:
                 pass
         return []
@@ -212,10 +216,10 @@ class PartWriter:
     def grounding(self, index: int) -> bytes:
         """Return a candidate's sources as a member with its comma, or nothing."""
         choice = self.choice(index)
-        if not choice.citations:
+        if not choice.citations and not choice.searches:
             return b""
         text = choice.text.text() if self.gathers else None
-        return b',"groundingMetadata":' + write_grounding(choice.citations, text)
+        return b',"groundingMetadata":' + write_grounding(choice.citations, text, choice.searches)
 
 
 def _signed(opaque: Opaque | None) -> bytes:

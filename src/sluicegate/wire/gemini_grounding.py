@@ -3,12 +3,12 @@
 Source: wire formats page `gemini.md`, "Response"; translation matrix, section 25.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from sluicegate.messages import Citation
+from sluicegate.messages import Citation, WebSearch
 
 _JOIN_PIECES = 64
 
@@ -97,23 +97,56 @@ def _span(text: str, segment: dict[str, Any], part_start: int) -> tuple[int, int
     return ends[0], max(ends)
 
 
-def write_grounding(citations: Iterable[Citation], text: str | None) -> bytes:
+def read_search(grounding: bytes, choice: int) -> WebSearch | None:
+    """Read what a candidate's `groundingMetadata` says of searches of the web; None where it was not searched."""
+    metadata = _object(grounding)
+    queries = [query for query in _list(metadata.get("webSearchQueries")) if isinstance(query, str) and query]
+    if not queries:
+        return None
+    found = [_source(chunk) for chunk in _list(metadata.get("groundingChunks"))]
+    sources = tuple(source for source in found if source is not None)
+    return WebSearch(tuple(queries), sources, choice=choice, names=("webSearchQueries",))
+
+
+def count_searches(grounding: bytes) -> int:
+    """Return how often the web was searched: once a query."""
+    if b'"webSearchQueries"' not in grounding:
+        return 0
+    search = read_search(grounding, 0)
+    return 0 if search is None else len(search.queries)
+
+
+def write_grounding(
+    citations: Iterable[Citation], text: str | None, searches: Sequence[WebSearch] = ()
+) -> bytes:
     """Write a candidate's `groundingMetadata`.
 
     Args:
         text: all of the candidate's text; None: it is not known, so only the sources are told.
+        searches: that were made for it.
     """
     chunks: list[dict[str, Any]] = []
     places: dict[str, int] = {}
+    for search in searches:
+        for url, title in search.sources:
+            if url not in places:
+                places[url] = len(chunks)
+                chunks.append({"web": {"uri": url, "title": title}})
     supports: dict[tuple[int, int], list[int]] = {}
     for citation in citations:
         if citation.url not in places:
             places[citation.url] = len(chunks)
             chunks.append({"web": {"uri": citation.url, "title": citation.title}})
+        web = chunks[places[citation.url]]["web"]
+        web["title"] = web["title"] or citation.title
         cited = supports.setdefault((citation.start_index, citation.end_index), [])
         if places[citation.url] not in cited:
             cited.append(places[citation.url])
-    value: dict[str, Any] = {"groundingChunks": chunks}
+    value: dict[str, Any] = {}
+    queries = [query for search in searches for query in search.queries]
+    if queries:
+        value["webSearchQueries"] = queries
+    value["groundingChunks"] = chunks
     if text is not None:
         value["groundingSupports"] = [
             {"segment": _segment(text, start, end), "groundingChunkIndices": cited}
@@ -138,6 +171,10 @@ def _object(raw: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from sluicegate.wire.gemini_chunk import (
     whole_characters,
 )
 from sluicegate.wire.gemini_finish import read_finish_reason
+from sluicegate.wire.gemini_grounding import count_searches
 from sluicegate.wire.gemini_usage import read_usage, settled_usage
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.json_text import compact
@@ -35,6 +36,11 @@ def part_texts(part: Part) -> list[str]:
     if part.executableCode is not None:
         texts.append(part.executableCode.code or "")
     return [text for text in texts if text]
+
+
+def searches_of(chunk: Chunk) -> int:
+    """Return how often the web was searched for an answer, as far as this object tells."""
+    return sum(count_searches(bytes(candidate.groundingMetadata)) for candidate in chunk.candidates or ())
 
 
 def is_mixed(part: Part) -> bool:
@@ -97,6 +103,8 @@ class GeminiAnswer:
             self.upstream_id = chunk.responseId
         self._usage_raw = bytes(chunk.usageMetadata)
         self.usage = read_usage(self._usage_raw) if self._usage_raw.startswith(b"{") else None
+        if self.usage is not None:
+            self.usage.web_searches = searches_of(chunk) or None
         self.finish_reason = _finish_reason(chunk)
         if any(is_mixed(part) for each in chunk.candidates or () for part in parts_of(each.content)):
             self._part_mixed(chunk)

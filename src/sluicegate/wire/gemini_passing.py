@@ -24,7 +24,7 @@ from sluicegate.wire.gemini_chunk import (
     whole_characters,
 )
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
-from sluicegate.wire.gemini_passed_answer import is_mixed, part_texts, parted, parts_of
+from sluicegate.wire.gemini_passed_answer import is_mixed, part_texts, parted, parts_of, searches_of
 from sluicegate.wire.gemini_usage import read_usage, settled_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
 from sluicegate.wire.json_edit import Edit
@@ -89,6 +89,8 @@ class GeminiStream:
         self._wanted: dict[str, bytes] = {}
         """The members that are the same on every event."""
         self._usage_raw: bytes | None = None
+        self._searches = 0
+        """Of the web, which this format's usage does not tell."""
         self._choices: dict[int, _Choice] = {}
         self._blocked = False
         self._held: list[_Held] = []
@@ -170,6 +172,8 @@ class GeminiStream:
                     usage = usage_of(raw) or usage
         except _BROKEN:
             return False
+        if self._searches and usage is not None:
+            usage.web_searches = self._searches
         self._usage_raw = pieces[-1][2] or self._usage_raw
         self.usage = usage
         for piece in pieces:
@@ -186,6 +190,11 @@ class GeminiStream:
             return
         if not self._wanted:
             self._pin(chunk)
+        searches = searches_of(chunk)
+        if searches > self._searches:
+            self._searches = searches
+            if self.usage is not None:
+                self.usage = msgspec.structs.replace(self.usage, web_searches=searches)
         self._take_usage(chunk)
         if not chunk.candidates:
             self._take_without_candidates(payload, chunk)
@@ -244,6 +253,7 @@ class GeminiStream:
         if raw.startswith(b"{"):
             usage = read_usage(raw)
             if usage is not None:
+                usage.web_searches = self._searches or None
                 self.usage = usage
                 self._usage_raw = raw
 

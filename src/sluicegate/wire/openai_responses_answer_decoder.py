@@ -2,8 +2,8 @@
 
 `data.type` alone drives it. Items are told apart by their output index, else by their id; what a server leaves out of
 its deltas is taken from the event that ends the text, then from the one that ends the item, then from the terminal
-response, and nothing is told twice. What a hosted tool did has no word in the vocabulary and is left out, but counted.
-Source: wire formats page `responses.md`, "Reading an upstream of this format".
+response, and nothing is told twice. What hosted tools did, but for searches of the web, has no word in the vocabulary
+and is left out, but counted. Source: wire formats page `responses.md`, "Reading an upstream of this format".
 """
 
 from collections.abc import Callable
@@ -55,6 +55,8 @@ from sluicegate.wire.openai_responses_event import (
     whole_characters,
 )
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
+from sluicegate.wire.openai_responses_searches import KIND as SEARCH
+from sluicegate.wire.openai_responses_searches import read_search
 from sluicegate.wire.openai_responses_usage import read_usage
 from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.sse import MAX_EVENT_BYTES
@@ -116,7 +118,7 @@ class ResponsesStreamDecoder(OpenAIStreamDecoder):
         """By the provider's index."""
         self._order: list[_OpenItem] = []
         """All of them."""
-        self._calls = 0
+        self._calls = self._searches = 0
         self._text_chars = 0
         self._reasoned = False
         """The last content was a thought."""
@@ -198,7 +200,7 @@ class ResponsesStreamDecoder(OpenAIStreamDecoder):
         self._usual = None
         if item.type in ("function_call", "custom_tool_call"):
             self._name_call(opened, item)
-        elif item.type not in ("message", "reasoning", ""):
+        elif item.type not in ("message", "reasoning", "", SEARCH):
             self._events.append(Untold(item.type))
         return opened
 
@@ -229,6 +231,10 @@ class ResponsesStreamDecoder(OpenAIStreamDecoder):
             self._reasoned = False
         if item.type in ("function_call", "custom_tool_call"):
             self._end_call(opened, item)
+        elif item.type == SEARCH:
+            search = read_search(item)
+            self._searches += search is not None
+            self._events.append(search or Untold(SEARCH))
 
     def _opaque(self, value: str, id_: str | None) -> Opaque:
         """Return the provider's state; where another gate stands behind it, whoever's state that one sealed."""
@@ -390,6 +396,8 @@ class ResponsesStreamDecoder(OpenAIStreamDecoder):
             self._end_item(opened, item)
         usage = read_usage(response, self._can)
         if usage is not None:
+            if usage.web_searches is None:
+                usage.web_searches = self._searches or None
             self._events.append(UsageReport(usage))
         self._events.append(self._finish_of(response, status))
         self._events.append(End())

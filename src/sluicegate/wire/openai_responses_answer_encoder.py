@@ -24,6 +24,7 @@ from sluicegate.messages import (
     ToolCallEnd,
     ToolCallStart,
     Usage,
+    WebSearch,
 )
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.envelope import seal
@@ -32,8 +33,9 @@ from sluicegate.wire.openai_chat_call_writer import plain_input
 from sluicegate.wire.openai_responses_envelope import Envelope
 from sluicegate.wire.openai_responses_errors import error_events
 from sluicegate.wire.openai_responses_event import TEXTS
+from sluicegate.wire.openai_responses_searches import write_search
 from sluicegate.wire.openai_responses_tools import MAX_ID_CHARS, provider_name
-from sluicegate.wire.openai_responses_usage import write_usage
+from sluicegate.wire.openai_responses_usage import write_tool_usage, write_usage
 from sluicegate.wire.openai_usage import served_tier, with_members
 from sluicegate.wire.serial_calls import SerialCalls
 from sluicegate.wire.told_text import Told
@@ -53,6 +55,7 @@ _PREFIXES = {
     "function_call": "fc",
     "custom_tool_call": "ctc",
     "tool_search_call": "tsc",
+    "web_search_call": "ws",
 }
 
 
@@ -197,6 +200,8 @@ class ResponsesStreamEncoder:
                 return self._opaque(event)
             case Citation():
                 return self._cite(event)
+            case WebSearch():
+                return self._search_web(event)
             case Logprobs():
                 return self._probabilities(event)
             case _:
@@ -335,6 +340,23 @@ class ResponsesStreamEncoder:
             % (self._where(), part.index, json_edit.dumps(event.content)),
         )
 
+    # ---- searches -------------------------------------------------------------------------------------------------
+
+    def _search_web(self, search: WebSearch) -> bytes:
+        """Tell a search as an item that begins and ends here; what belongs to one that has been told is left out."""
+        if not search.queries:
+            return b""
+        out = self._close("completed")
+        self._kind = "web_search_call"
+        self._item_id = self._new_id(self._kind)
+        status = b"failed" if search.failed else b"completed"
+        begun = write_search(WebSearch(search.queries), self._item_id, b"in_progress", sources=False)
+        out += self._item_event(b"response.output_item.added", begun)
+        for state in (b"in_progress", b"searching", b"completed"):
+            out += self._event(b"response.web_search_call." + state, self._where())
+        item = write_search(search, self._item_id, status, sources=self._asked.search_sources)
+        return out + self._done(item)
+
     # ---- calls ----------------------------------------------------------------------------------------------------
 
     def _start_call(self, start: ToolCallStart) -> bytes:
@@ -447,17 +469,18 @@ class ResponsesStreamEncoder:
         incomplete = _INCOMPLETE.get(reasons.get(0, ("stop", None))[0])
         status = "completed" if incomplete is None else "incomplete"
         out.append(self._close(status))
-        usage, beside = b"null", b""
+        usage = tools = beside = b""
         if bill is not None:
             usage, beside = with_members(write_usage(bill.usage), bill.in_usage), bill.beside_usage
+            tools = write_tool_usage(bill.usage)
         response = self._envelope.write(
             status,
             output=b"[%b]" % b",".join(self._output),
-            usage=usage,
+            usage=usage or b"null",
             incomplete=incomplete,
             service_tier=None if bill is None else served_tier(bill.usage),
         )
-        self.response = with_members(response, beside)
+        self.response = with_members(with_members(response, tools), beside)
         out.append(self._event(b"response." + status.encode(), b'"response":%b' % self.response))
         return b"".join(out)
 
@@ -474,4 +497,5 @@ def encode_answer(events: list[StreamEvent], asked: Asked, bill: Bill) -> bytes:
     tier = served_tier(bill.usage)
     if tier is not None:
         wanted["service_tier"] = quote(tier)
-    return with_members(json_edit.changed(encoder.response, wanted), bill.beside_usage)
+    response = with_members(json_edit.changed(encoder.response, wanted), write_tool_usage(bill.usage))
+    return with_members(response, bill.beside_usage)

@@ -5,6 +5,7 @@ does not fit the known types is still an event, of which only its type is known.
 `responses.md`.
 """
 
+import contextlib
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -97,6 +98,8 @@ class Item(msgspec.Struct, gc=False):
     encrypted_content: str | None = None
     content: list[Part] | None = None
     summary: list[Part] | None = None
+    action: msgspec.Raw = NULL
+    """Of a hosted tool's call."""
 
 
 class _IncompleteDetails(msgspec.Struct, gc=False):
@@ -210,6 +213,9 @@ def decode_item(raw: msgspec.Raw) -> Item:
             raise DecodeError(FORMAT, None, "an output item has no type")
         if typed.type in _KNOWN_ITEMS:
             return _decode_item(raw)
+        if typed.type == "web_search_call":
+            with contextlib.suppress(*_BROKEN):
+                return _decode_item(raw)
         return Item(type=typed.type, id=typed.id if isinstance(typed.id, str) else None)
     except _BROKEN:
         raise DecodeError(FORMAT, None, "an output item is not of its type's shape") from None

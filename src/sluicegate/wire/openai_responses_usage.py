@@ -7,7 +7,9 @@ import msgspec
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_responses_event import Response
+from sluicegate.wire.openai_responses_event import Response, decode_item, output_of
+from sluicegate.wire.openai_responses_searches import KIND as SEARCH
+from sluicegate.wire.openai_responses_searches import read_search
 from sluicegate.wire.openai_usage import count, with_members, without_negatives
 
 
@@ -23,7 +25,9 @@ def read_usage(response: Response, can: Capabilities | None = None) -> Usage | N
         return None
     read = _details(value.get("input_tokens_details"))
     written = _details(value.get("output_tokens_details"))
-    searches = _details(_object(response.tool_usage).get("web_search"))
+    searches = count(_details(_object(response.tool_usage).get("web_search")).get("num_requests"))
+    if searches is None and SEARCH.encode() in bytes(response.output):
+        searches = _count_searches(response)
     usage = Usage(
         input_tokens=into,
         cache_read_tokens=count(read.get("cached_tokens")),
@@ -33,7 +37,7 @@ def read_usage(response: Response, can: Capabilities | None = None) -> Usage | N
         output_tokens=out,
         reasoning_tokens=count(written.get("reasoning_tokens")),
         output_audio_tokens=count(written.get("audio_tokens")),
-        web_searches=count(searches.get("num_requests")),
+        web_searches=searches,
         service_tier=response.service_tier if isinstance(response.service_tier, str) else None,
     )
     if can is not None and can.prompt_excludes_cache and usage.input_tokens is not None:
@@ -41,6 +45,12 @@ def read_usage(response: Response, can: Capabilities | None = None) -> Usage | N
     if can is not None and can.output_excludes_reasoning and usage.output_tokens is not None:
         usage.output_tokens += usage.reasoning_tokens or 0
     return usage
+
+
+def _count_searches(response: Response) -> int | None:
+    """Count the searches among a response's items, where its usage does not tell them."""
+    items = [decode_item(raw) for raw in output_of(response)]
+    return sum(item.type == SEARCH and read_search(item) is not None for item in items) or None
 
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:
@@ -69,6 +79,13 @@ def write_usage(usage: Usage) -> bytes:
             into + out,
         )
     )
+
+
+def write_tool_usage(usage: Usage) -> bytes:
+    """Return what hosted tools did as a member of the response; empty where nobody told."""
+    if usage.web_searches is None:
+        return b""
+    return b'"tool_usage":{"web_search":{"num_requests":%d}}' % usage.web_searches
 
 
 def settled_usage(reported: bytes, usage: Usage, members: bytes, *, whole: bool = False) -> bytes:

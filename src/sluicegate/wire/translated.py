@@ -22,6 +22,7 @@ from sluicegate.messages import (
     Untold,
     Usage,
     UsageReport,
+    WebSearch,
 )
 from sluicegate.wire import Bill
 from sluicegate.wire.translation import StreamDecoder, StreamEncoder
@@ -81,6 +82,8 @@ class TranslatedStream:
         self.finish_reason: str | None = None
         self.untold: list[str] = []
         """What came and has no word in the client's format, each once."""
+        self.tells_searches = True
+        """The client's format has a place for searches of the web."""
         self._put_right = False
         self._started = False
         self._reasons: dict[int, tuple[str, str | None]] = {}
@@ -160,14 +163,20 @@ class TranslatedStream:
             self.usage = event.usage or self.usage
             self._begin()
         elif isinstance(event, Untold):
-            if event.what not in self.untold:
-                self.untold.append(event.what)
+            self._name(event.what)
+        elif isinstance(event, WebSearch) and not self.tells_searches:
+            for name in event.names:
+                self._name(name)
         elif isinstance(event, ToolCallEnd):
             self.out.append(self._encoder.event(event))
         else:
             if isinstance(event, ToolCallStart):
                 self._called.add(event.choice)
             self._content(event, event.choice)
+
+    def _name(self, what: str) -> None:
+        if what not in self.untold:
+            self.untold.append(what)
 
     def _begin(self) -> None:
         if not self._started:

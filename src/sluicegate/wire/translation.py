@@ -144,6 +144,8 @@ class Asked(msgspec.Struct, kw_only=True):
     """Tools the client declared as free-form."""
     namespaces: dict[str, tuple[str, str]] = {}
     """Namespace and name that a tool's joined name stands for."""
+    search_sources: bool = False
+    """Responses: what a search of the web found is told with it."""
     search_tool: str = ""
     """The tool by which the client searches its tools."""
     raw: dict[str, msgspec.Raw] = {}
@@ -415,6 +417,8 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Format
     vendor: Vendor
+    tells_searches: bool = False
+    """Searches that a vendor's own tool made have a place in an answer."""
     joins_usage: bool
     """Finish and usage share an event: the finish waits for usage."""
     decode_request: RequestDecoder

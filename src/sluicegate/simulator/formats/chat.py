@@ -54,6 +54,14 @@ class _Chunks:
             self.pieces.append(Piece(kind, event(self.chunk([choice], **extra)), weight))
 
 
+def _annotations(answer: Answer) -> list[dict[str, Any]]:
+    span = {"start_index": 0, "end_index": len("".join(answer.text))}
+    return [
+        {"type": "url_citation", "url_citation": {**span, "url": url, "title": title}}
+        for url, title in answer.found
+    ]
+
+
 def stream(answer: Answer, ask: Ask) -> list[Piece]:
     """Return the chunks: role, content, finish, usage, `[DONE]`."""
     chunks = _Chunks(answer, ask)
@@ -62,6 +70,8 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
         chunks.delta("content", {"reasoning_content": piece}, 1)
     for piece in answer.text:
         chunks.delta("content", {"content": piece}, 1)
+    if answer.found:
+        chunks.delta("content", {"annotations": _annotations(answer)})
     for piece in answer.refusal:
         chunks.delta("content", {"refusal": piece}, 1)
     for place, call in enumerate(answer.tool_calls):
@@ -85,6 +95,8 @@ def plain(answer: Answer, ask: Ask) -> bytes:
         "content": "".join(answer.text) if answer.text else None,
         "refusal": "".join(answer.refusal) if answer.refusal else None,
     }
+    if answer.found:
+        message["annotations"] = _annotations(answer)
     if answer.reasoning:
         message["reasoning_content"] = "".join(answer.reasoning)
     if answer.tool_calls:

@@ -60,6 +60,20 @@ def _parts(answer: Answer) -> list[tuple[dict[str, Any], int]]:
     return parts
 
 
+def _grounding(answer: Answer) -> dict[str, Any]:
+    if not answer.searches:
+        return {}
+    whole = len("".join(answer.text).encode())
+    indices = list(range(len(answer.found)))
+    return {
+        "groundingMetadata": {
+            "webSearchQueries": [search.query for search in answer.searches],
+            "groundingChunks": [{"web": {"uri": url, "title": title}} for url, title in answer.found],
+            "groundingSupports": [{"segment": {"endIndex": whole}, "groundingChunkIndices": indices}],
+        }
+    }
+
+
 def _token(answer: Answer) -> dict[str, Any]:
     return {} if answer.token is None else {"continuationToken": answer.token}
 
@@ -98,6 +112,7 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
             "finishReason": FINISH_REASONS[answer.finish],
             "index": index,
             **_token(answer),
+            **_grounding(answer),
         }
         pieces.append(Piece("finish", frame(_response(ask, [candidate], usage))))
     if ask.array:
@@ -121,6 +136,7 @@ def plain(answer: Answer, ask: Ask) -> bytes:
             "finishReason": FINISH_REASONS[answer.finish],
             "index": index,
             **_token(answer),
+            **_grounding(answer),
         }
         for index in range(answer.choices)
     ]

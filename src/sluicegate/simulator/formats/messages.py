@@ -49,7 +49,30 @@ def _output_usage(usage: Usage) -> dict[str, Any]:
     spelled: dict[str, Any] = {"output_tokens": usage.output_tokens}
     if usage.reasoning_tokens is not None:
         spelled["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    if usage.web_searches is not None:
+        spelled["server_tool_use"] = {"web_search_requests": usage.web_searches, "web_fetch_requests": 0}
     return spelled
+
+
+def _search_blocks(answer: Answer) -> list[dict[str, Any]]:
+    """Return the uses of the search tool, each with its result; what was found is sealed."""
+    blocks: list[dict[str, Any]] = []
+    for place, search in enumerate(answer.searches):
+        id = f"srvtoolu_{ID}_{place}"
+        blocks.append(
+            {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": search.query}}
+        )
+        found = [
+            {"type": "web_search_result", "url": url, "title": title, "encrypted_content": "c2VhbGVk"}
+            for url, title in search.found
+        ]
+        blocks.append({"type": "web_search_tool_result", "tool_use_id": id, "content": found})
+    return blocks
+
+
+def _citations(answer: Answer) -> list[dict[str, Any]]:
+    kind = {"type": "web_search_result_location", "encrypted_index": "c2VhbGVk", "cited_text": "so it says"}
+    return [kind | {"url": url, "title": title} for url, title in answer.found]
 
 
 def _stop_reason(answer: Answer) -> str:
@@ -85,11 +108,16 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
         blocks.add({"type": "thinking", "thinking": "", "signature": ""}, deltas)
     if answer.redacted:
         blocks.add({"type": "redacted_thinking", "data": answer.redacted}, [])
+    for block in _search_blocks(answer):
+        given = block.get("input")
+        piece = {"type": "input_json_delta", "partial_json": msgspec.json.encode(given).decode()}
+        blocks.add(block if given is None else block | {"input": {}}, [] if given is None else [(piece, 0)])
     if answer.text or answer.refusal:
         pieces = answer.text + answer.refusal
-        blocks.add(
-            {"type": "text", "text": ""}, [({"type": "text_delta", "text": piece}, 1) for piece in pieces]
-        )
+        deltas = [({"type": "citations_delta", "citation": one}, 0) for one in _citations(answer)]
+        deltas += [({"type": "text_delta", "text": piece}, 1) for piece in pieces]
+        cited: dict[str, Any] = {"citations": []} if answer.found else {}
+        blocks.add({"type": "text", "text": ""} | cited, deltas)
     for place, call in enumerate(answer.tool_calls):
         deltas = [({"type": "input_json_delta", "partial_json": piece}, 1) for piece in call.arguments]
         block = {"type": "tool_use", "id": _tool_id(call.id, place), "name": call.name, "input": {}}
@@ -126,8 +154,10 @@ def plain(answer: Answer, ask: Ask) -> bytes:
         content.append({"type": "thinking", "thinking": thinking, "signature": signature})
     if answer.redacted:
         content.append({"type": "redacted_thinking", "data": answer.redacted})
+    content += _search_blocks(answer)
     if answer.text or answer.refusal:
-        content.append({"type": "text", "text": "".join(answer.text + answer.refusal)})
+        cited = {"citations": _citations(answer)} if answer.found else {}
+        content.append({"type": "text", "text": "".join(answer.text + answer.refusal)} | cited)
     for place, call in enumerate(answer.tool_calls):
         arguments = msgspec.Raw(call.joined().encode())
         content.append(

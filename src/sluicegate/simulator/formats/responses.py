@@ -96,7 +96,21 @@ def _part(answer: Answer, refusal: bool, whole: bool = True) -> Item:
     if refusal:
         return {"type": "refusal", "refusal": "".join(answer.refusal) if whole else ""}
     text = "".join(answer.text) if whole else ""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    annotations = _annotations(answer) if whole else []
+    return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+
+
+def _annotations(answer: Answer) -> list[Item]:
+    span = {"start_index": 0, "end_index": len("".join(answer.text))}
+    return [{"type": "url_citation", **span, "url": url, "title": title} for url, title in answer.found]
+
+
+def _search_item(answer: Answer, place: int, status: str) -> Item:
+    search = answer.searches[place]
+    action: Item = {"type": "search", "query": search.query, "queries": [search.query]}
+    if status == "completed":
+        action["sources"] = [{"type": "url", "url": url} for url, _ in search.found]
+    return {"id": f"ws_{ID}_{place}", "type": "web_search_call", "status": status, "action": action}
 
 
 def _call_item(answer: Answer, place: int, status: str) -> Item:
@@ -151,6 +165,10 @@ def _stream_message(events: _Events, answer: Answer) -> None:
         events.add("response.content_part.added", **here, part=_part(answer, refusal, whole=False))
         for piece in pieces:
             events.add(f"{name}.delta", "content", 1, **here, delta=piece, **extra)
+        if not refusal:
+            for place, annotation in enumerate(_annotations(answer)):
+                cited: dict[str, Any] = {"annotation_index": place, "annotation": annotation}
+                events.add("response.output_text.annotation.added", **here, **cited)
         done = _part(answer, refusal)
         key = "refusal" if refusal else "text"
         events.add(f"{name}.done", **here, **{key: done[key]}, **extra)
@@ -175,6 +193,11 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
         events.add(type_, response=_response(ask, "in_progress", [], None))
     if answer.reasoning or answer.signature:
         _stream_reasoning(events, answer)
+    for place in range(len(answer.searches)):
+        where = events.open(_search_item(answer, place, "in_progress"))
+        for state in ("in_progress", "searching", "completed"):
+            events.add(f"response.web_search_call.{state}", **where)
+        events.close(_search_item(answer, place, "completed"))
     if answer.text or answer.refusal:
         _stream_message(events, answer)
     for place in range(len(answer.tool_calls)):
@@ -189,6 +212,7 @@ def plain(answer: Answer, ask: Ask) -> bytes:
     output: list[Item] = []
     if answer.reasoning or answer.signature:
         output.append(_reasoning_item(answer))
+    output += [_search_item(answer, place, "completed") for place in range(len(answer.searches))]
     parts = [
         _part(answer, refusal) for refusal in (False, True) if (answer.refusal if refusal else answer.text)
     ]
