@@ -67,7 +67,7 @@ def _judge(body: bytes, at: int) -> Edit | None:
     kind = _text(body, at, "type") or b""
     if kind in _SEARCH_IDS:
         id = _text(body, at, _SEARCH_IDS[kind]) or b""
-        return Edit(at, at, b"") if id.startswith(b'"' + OWN_ID.encode()) else None
+        return (at, at, b"") if id.startswith(b'"' + OWN_ID.encode()) else None
     if kind == b'"text"':
         return _judge_sources(body, at)
     field = _STATE_FIELDS.get(kind)
@@ -92,7 +92,7 @@ def _judge_sources(body: bytes, at: int) -> Edit | None:
     if start is None:
         return None
     end = json_edit.value_end(body, start)
-    return Edit(start, end, b"null") if _UNSEALED.search(body, start, end) else None
+    return (start, end, b"null") if _UNSEALED.search(body, start, end) else None
 
 
 def _removals(items: list[tuple[int, int]], doomed: list[int]) -> list[Edit]:

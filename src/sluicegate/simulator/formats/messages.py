@@ -114,10 +114,12 @@ def stream(answer: Answer, ask: Ask) -> list[Piece]:
         blocks.add(block if given is None else block | {"input": {}}, [] if given is None else [(piece, 0)])
     if answer.text or answer.refusal:
         pieces = answer.text + answer.refusal
-        deltas = [({"type": "citations_delta", "citation": one}, 0) for one in _citations(answer)]
-        deltas += [({"type": "text_delta", "text": piece}, 1) for piece in pieces]
+        told: list[tuple[dict[str, Any], int]] = [
+            ({"type": "citations_delta", "citation": one}, 0) for one in _citations(answer)
+        ]
+        told += [({"type": "text_delta", "text": piece}, 1) for piece in pieces]
         cited: dict[str, Any] = {"citations": []} if answer.found else {}
-        blocks.add({"type": "text", "text": ""} | cited, deltas)
+        blocks.add({"type": "text", "text": "", **cited}, told)
     for place, call in enumerate(answer.tool_calls):
         deltas = [({"type": "input_json_delta", "partial_json": piece}, 1) for piece in call.arguments]
         block = {"type": "tool_use", "id": _tool_id(call.id, place), "name": call.name, "input": {}}
