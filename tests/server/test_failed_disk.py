@@ -1,9 +1,11 @@
 """A disk that no longer confirms what was written: nothing more is taken on until it does, and nothing is lost."""
 
+import asyncio
 import errno
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,8 @@ from sluicegate.server import journal
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Play, Script, Wait
-from tests.conftest import KEY, MODEL, Connect, StartInProcess, make_config
+from tests.conftest import KEY, MODEL, Connect, StartGate, StartInProcess, make_config
+from tests.crash.faults import Machine
 from tests.fakes import ask, chat, request_bytes
 from tests.grammar.chat import check_chat_stream
 from tests.inprocess import InProcessGate
@@ -146,3 +149,47 @@ async def test_x6_a_stream_that_ends_meanwhile_is_broken_off_and_settled_as_a_cr
     (row,) = [row for row in gate.rows() if row.stream]
     assert (row.status, row.error) == ("interrupted", "unavailable")
     assert row.cost_nano_usd == charged
+
+
+async def test_x6_a_whole_gate_on_a_failed_disk_says_so_and_comes_back(
+    start_gate: StartGate, simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "machine")
+    path = os.pathsep.join(filter(None, (str(machine.folder), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    gate = await start_gate(make_config(simulator, server={"workers": 2}))
+    admin = f"http://127.0.0.1:{gate.admin_port}"
+
+    async def asked() -> list[int]:
+        answers = (ask(gate.url, PATH, chat(MODEL, stream=False), key=KEY, timeout_s=20) for _ in range(20))
+        return [answer.status for answer in await asyncio.gather(*answers)]
+
+    async def ready(url: str, status: int) -> bytes:
+        async with asyncio.timeout(20):
+            while (answer := await ask(url, "/readyz", method="GET")).status != status:
+                await asyncio.sleep(0.1)
+        return answer.body
+
+    served = (await asked()).count(200)
+    assert served == 20
+    machine.fail_disk(True)
+    async with asyncio.timeout(20):
+        while set(statuses := await asked()) != {503}:
+            served += statuses.count(200)
+    assert await ready(admin, 503) == b"not ready: the journals' disk has failed\n"
+    await ready(gate.url, 503)
+    async with asyncio.timeout(20):
+        while b"\nsluicegate_journals_failed 2.0\n" not in (await ask(admin, "/metrics", method="GET")).body:
+            await asyncio.sleep(0.1)
+    machine.fail_disk(False)
+    assert await ready(admin, 200) == b"ready\n"
+    async with asyncio.timeout(20):
+        while set(statuses := await asked()) != {200}:
+            served += statuses.count(200)
+    await asyncio.sleep(0.5)
+    rows = gate.usage()
+    assert [row["status"] for row in rows].count("ok") == served + 20
+    assert {row["status"] for row in rows} <= {"ok", "interrupted"}
+    log = gate.child.log_path.read_text()
+    assert log.count("journal_failed") == log.count("journal_renewed") == 2
+    assert "worker_died" not in log
