@@ -8,6 +8,7 @@ import pytest
 from sluicegate.errors import MethodNotAllowed, PathUnknown
 from sluicegate.server.routes import Route, match
 from sluicegate.simulator import Simulator
+from tests.billing.test_media_lengths import plain_pdf, wav
 from tests.conftest import KEY, PRICE, StartInProcess, make_config
 from tests.fakes import ask
 from tests.inprocess import InProcessGate
@@ -132,6 +133,23 @@ async def test_a_picture_counts_as_its_vendor_says(
         response = await ask(gate.url, "/v1/messages/count_tokens", body, key=KEY)
         counts.append(response.json()["input_tokens"])
     assert counts[0] - counts[1] == tokens
+    assert not simulator.requests
+
+
+@pytest.mark.parametrize("pages", [3, 8000])
+async def test_documents_and_sounds_count_as_their_vendor_says(
+    start_inprocess: StartInProcess, simulator: Simulator, pages: int
+) -> None:
+    gate = await start_inprocess(config_of(simulator, "chat"))
+    kinds = (("application/pdf", plain_pdf(pages)), ("audio/wav", wav(20)), ("application/zip", bytes(4000)))
+    counts = []
+    for kind, data in ((None, b""), *kinds):
+        inline = [{"inlineData": {"mimeType": kind, "data": b64encode(data).decode()}}] if kind else []
+        body = {"contents": [{"role": "user", "parts": [{"text": "Hello"}, *inline]}]}
+        path = "/v1alpha/models/org/m:1:countTokens"
+        response = await ask(gate.url, path, body, headers={"x-goog-api-key": KEY})
+        counts.append(response.json()["totalTokens"])
+    assert [count - counts[0] for count in counts[1:]] == [pages * 1450, 20 * 10, 100]
     assert not simulator.requests
 
 

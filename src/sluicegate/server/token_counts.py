@@ -1,17 +1,19 @@
 """How many tokens a request would have: asked of the provider where it speaks the client's format, else counted here.
 
 Counting is free and holds no reservation. A count of our own is exact for OpenAI's o200k families and near for others;
-pictures are counted as their vendors say, other media estimated as a reservation does. Source: wire formats page
-`README.md`, routes.
+pictures, sounds and PDFs are counted as their vendors say, other media estimated as a reservation does. Source: wire
+formats page `README.md`, routes.
 """
 
 import asyncio
+import binascii
 from functools import partial
 
 import msgspec
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.image_tokens import UNKNOWN, image_tokens
+from sluicegate.billing.media_lengths import PdfPages, page_tokens, sound_tokens
 from sluicegate.billing.tokens import PIECE_CHARS, count_tokens
 from sluicegate.errors import BadRequest, Forbidden, ModelNotFound, UpstreamError
 from sluicegate.messages import (
@@ -45,6 +47,10 @@ MESSAGE_TOKENS = 4
 MEDIA_BYTES_PER_TOKEN = 40
 TURN_CHARS = 16 * PIECE_CHARS
 """How much is counted before other streams get their turn; about 2 ms."""
+DOCUMENT_TURN_CHARS = 262_144
+"""Likewise of a document; about 3 ms."""
+PDF = "JVBERi"
+"""How the base64 of a PDF begins."""
 
 _DECODERS: dict[Format, RequestDecoder] = {
     "messages": partial(anthropic_request_decoder.decode_request, counting=True),
@@ -151,10 +157,13 @@ async def count_request(request: Request, format: Format) -> int:
         format: of the provider that would be asked: its vendor's formula counts pictures.
     """
     texts: list[str] = []
+    documents: list[str] = []
     media = 0
     for message in request.messages:
         for part in message.parts:
-            media += _collect(part, texts, format)
+            media += _collect(part, texts, documents, format)
+    for document in documents:
+        media += await _count_document(document, format)
     for tool in request.tools:
         texts.append(msgspec.json.encode(tool.parameters or {}).decode())
         texts += (tool.name, tool.description or "")
@@ -167,21 +176,43 @@ async def count_request(request: Request, format: Format) -> int:
     return max(1, tokens)
 
 
-def _collect(part: Part, texts: list[str], format: Format) -> int:
-    """Gather the texts of a part, and return the tokens of what has none."""
+async def _count_document(base64: str, format: Format) -> int:
+    """Count a PDF by its pages, a piece of it in each turn; by its bytes where none can be found."""
+    pages = PdfPages()
+    try:
+        for at in range(0, len(base64), DOCUMENT_TURN_CHARS):
+            pages.feed(binascii.a2b_base64(base64[at : at + DOCUMENT_TURN_CHARS]))
+            if len(base64) > DOCUMENT_TURN_CHARS:
+                await asyncio.sleep(0)
+    except binascii.Error:
+        return _by_bytes(base64)
+    found = pages.finish()
+    return page_tokens(found, format) if found else _by_bytes(base64)
+
+
+def _by_bytes(base64: str) -> int:
+    return len(base64) * 3 // 4 // MEDIA_BYTES_PER_TOKEN
+
+
+def _collect(part: Part, texts: list[str], documents: list[str], format: Format) -> int:
+    """Gather the texts and the documents of a part, and return the tokens of what is neither."""
     match part:
         case Text() | Refusal() | Reasoning():
             texts.append(part.text)
         case ToolCall():
             texts += (part.name, part.arguments)
         case ToolResult():
-            return sum(_collect(inner, texts, format) for inner in part.parts)
+            return sum(_collect(inner, texts, documents, format) for inner in part.parts)
         case Image():
             return image_tokens(part.data, format, part.detail)
         case File(text=str() as text):
             texts.append(text)
-        case Audio(data=data) | File(data=str() as data):
-            return len(data) * 3 // 4 // MEDIA_BYTES_PER_TOKEN
+        case Audio(data=data):
+            return sound_tokens(data, format) or _by_bytes(data)
+        case File(data=str() as data):
+            if not data.startswith(PDF):
+                return sound_tokens(data, format) or _by_bytes(data)
+            documents.append(data)
         case File():
             return UNKNOWN
     return 0
