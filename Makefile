@@ -52,7 +52,7 @@ bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/res
 	$(BIN)/python bench/run.py $(ARGS)
 
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
-	$(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
+	SLUICEGATE_FUZZ=50 $(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
 
 soak: $(INSTALLED)  ## a thousand kills and 50 of each other fault under load, the audit; then the long tests; ARGS="--kills 100 --seed 7"
 	$(BIN)/python -m tests.crash.soak --kills 1000 $(ARGS)

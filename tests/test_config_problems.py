@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sluicegate.config import credentials, load
 from sluicegate.errors import ConfigError
+from tests.profiles import examples
 from tests.test_config import DESIGN, ENV, NOW, write
 
 PROVIDER = 'providers: {p: {base_url: "http://p.example"}}\n'
@@ -504,7 +505,9 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(st.integers(0, len(DESIGN)), st.integers(0, 40), PIECES), min_size=1, max_size=4))
 def test_a_damaged_file_is_right_or_refused_and_nothing_else(
     tmp_path: Path, cuts: list[tuple[int, int, str]]

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sluicegate.billing.fair_queue import FairQueue
 from sluicegate.billing.limits import WINDOW_S, Grant, Kind, LimitBook, Return, SlidingWindow, Want
+from tests.profiles import examples
 
 
 def busiest_minute(taken: list[tuple[float, int]]) -> int:
@@ -124,7 +125,7 @@ class Books(RuleBasedStateMachine):
         assert self.window.used(self.now) == held
 
 
-Books.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Books.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 test_books = Books.TestCase
 
 

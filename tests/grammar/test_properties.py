@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from sluicegate.messages import Format
 from sluicegate.simulator.answer import Answer
 from tests.grammar.test_grammar import CHECKERS, stream_of
+from tests.profiles import examples
 from tests.strategies import answers
 
 
@@ -24,7 +25,7 @@ def total_output(format: Format, usage: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("format", sorted(CHECKERS))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answer=answers())
 def test_any_answer(format: Format, answer: Answer) -> None:
     parsed = CHECKERS[format](stream_of(format, answer), model="m")

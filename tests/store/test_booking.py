@@ -14,6 +14,7 @@ from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.money import MAX_NANO
 from sluicegate.store import Conflict, UsageQuery
 from sluicegate.store.sqlite import SqliteStore
+from tests.profiles import examples
 from tests.records import lost_attempt, reserved, settled
 from tests.store.world import NOW, add_account, balance
 
@@ -113,7 +114,9 @@ async def test_amounts_beyond_64_bits_do_not_stop_the_drain(store: SqliteStore) 
     assert max(map(abs, report.balances.values())) <= MAX_NANO
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 2**32))
 def test_x6_batches_in_random_splits_book_the_same(
     seed: int, tmp_path_factory: pytest.TempPathFactory

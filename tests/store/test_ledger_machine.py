@@ -20,6 +20,7 @@ from sluicegate.server.drain import JournalDrain
 from sluicegate.server.journal import JournalWriter
 from sluicegate.store import UsageQuery
 from sluicegate.store.sqlite import SqliteStore
+from tests.profiles import examples
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
 from tests.server.journal_world import FaultyStore, begin_journal, kill
 from tests.store.world import add_account
@@ -251,5 +252,5 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
-    max_examples=20, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(20), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -37,6 +37,7 @@ from sluicegate.wire.envelope import open_envelope, seal
 from sluicegate.wire.translated import TranslatedStream
 from tests.grammar.messages import check_messages_stream
 from tests.grammar.narrow_sse import ParsedStream
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.anthropic_world import (
     ASKED,
@@ -304,7 +305,7 @@ def test_what_a_hosted_tool_did_is_left_out_but_counted() -> None:
     assert passed.counted == 'web_search{"q":1}hi'
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.binary(max_size=40)
@@ -352,7 +353,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(JSON, max_size=5))
 def test_any_json_is_an_event_or_a_decode_error(values: list[object]) -> None:
     raw = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
@@ -613,7 +614,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(EVENTS)
 def test_any_order_of_events_is_a_grammatical_stream(events: list[StreamEvent]) -> None:
     """Calls are completed in order, whatever stands between; arguments come in the order a, rest."""
@@ -645,7 +646,7 @@ def test_any_order_of_events_is_a_grammatical_stream(events: list[StreamEvent]) 
     assert body["stop_reason"] == parsed.finish
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_a_streamed_and_a_plain_answer_are_equal(answer: Answer, seed: int) -> None:
     dialect = DIALECTS["messages"]

@@ -16,6 +16,7 @@ from sluicegate.wire.anthropic import CODEC
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Codec, Notes
 from tests.grammar.test_grammar import CHECKERS
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.anthropic_world import ASKED, COST, MODEL, run, ways
 from tests.wire.test_anthropic_requests import HI, body, call, read, result, said, user
@@ -35,7 +36,7 @@ def plain_of(format: str, answer: Answer) -> bytes:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_x1_any_answer_reaches_a_messages_client(name: str, answer: Answer, seed: int) -> None:
     single = Answer(**{field: getattr(answer, field) for field in answer.__struct_fields__} | {"choices": 1})
@@ -58,7 +59,7 @@ def test_x1_any_answer_reaches_a_messages_client(name: str, answer: Answer, seed
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_x1_any_messages_answer_reaches_a_client_of_another_format(
     name: str, answer: Answer, seed: int

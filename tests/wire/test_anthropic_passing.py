@@ -14,6 +14,7 @@ from sluicegate.simulator.formats import DIALECTS, Ask
 from sluicegate.wire import Bill
 from sluicegate.wire.anthropic import CODEC
 from sluicegate.wire.translation import Asked, PassOptions
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.anthropic_world import (
     ASKED,
@@ -385,7 +386,7 @@ def test_b105_events_instead_of_a_plain_answer_are_folded() -> None:
     assert failed.error.status == 529
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_any_healthy_stream_passes_unchanged_b1(answer: Answer, seed: int) -> None:
     dialect = DIALECTS["messages"]

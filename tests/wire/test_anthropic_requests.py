@@ -35,6 +35,7 @@ from sluicegate.wire.anthropic_request_decoder import decode_request
 from sluicegate.wire.anthropic_request_encoder import tool_names
 from sluicegate.wire.envelope import seal
 from sluicegate.wire.translation import Notes, Policy
+from tests.profiles import examples
 
 PNG = "iVBORw0KGgo="
 PDF = "JVBERi0="
@@ -485,7 +486,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(

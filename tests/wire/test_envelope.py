@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sluicegate.messages import Opaque
 from sluicegate.wire.envelope import open_envelope, seal
+from tests.profiles import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 OPAQUE = st.builds(
@@ -21,7 +22,7 @@ OPAQUE = st.builds(
 SIGNATURE = Opaque(vendor="anthropic", kind="signature", value="U0lH+/==", model="m", id=None)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(OPAQUE)
 def test_sealed_state_comes_back_whole(opaque: Opaque) -> None:
     text = seal(opaque)
@@ -31,7 +32,7 @@ def test_sealed_state_comes_back_whole(opaque: Opaque) -> None:
     assert not set(text) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(OPAQUE, st.data())
 def test_a_damaged_envelope_does_not_open(opaque: Opaque, data: st.DataObject) -> None:
     text = seal(opaque)
@@ -41,7 +42,7 @@ def test_a_damaged_envelope_does_not_open(opaque: Opaque, data: st.DataObject) -
     assert open_envelope(text[:at]) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.text(max_size=80))
 def test_other_text_does_not_open(text: str) -> None:
     assert open_envelope(text) is None

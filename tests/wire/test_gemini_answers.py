@@ -36,6 +36,7 @@ from sluicegate.wire.gemini import CODEC
 from sluicegate.wire.gemini_usage import read_usage, settled_usage, write_usage
 from sluicegate.wire.translation import Asked
 from tests.grammar.gemini import check_gemini_stream
+from tests.profiles import examples
 from tests.wire.gemini_world import (
     ASKED,
     COST,
@@ -343,7 +344,7 @@ def test_a_quirk_of_usage_adds_the_cache() -> None:
     assert only(decoded(data, Capabilities(prompt_excludes_cache=True)), UsageReport).usage.input_tokens == 9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 3))
 def test_any_bytes_give_events_or_decode_error(noise: bytes, place: int) -> None:
     pieces = [ge(text("a")), ge(text("b")), DONE]
@@ -565,7 +566,7 @@ CONTENT = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(CONTENT, st.booleans())
 def test_any_order_of_events_is_grammatical_and_streamed_equals_plain(
     events: list[StreamEvent], array: bool

@@ -16,6 +16,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.gemini import CODEC
 from sluicegate.wire.json_elements import ElementReader
 from sluicegate.wire.translation import Notes
+from tests.profiles import examples
 from tests.wire.gemini_world import ASKED, COST, USAGE, call, candidate, decoded, response, run, text
 
 JUNK = [
@@ -159,7 +160,7 @@ OBJECTS = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.dictionaries(st.just("k"), OBJECTS, min_size=1), max_size=3), st.booleans(), st.integers(1, 5)
 )

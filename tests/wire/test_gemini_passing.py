@@ -12,6 +12,7 @@ from sluicegate.messages import Usage
 from sluicegate.wire import Bill
 from sluicegate.wire.gemini import CODEC
 from sluicegate.wire.translation import Asked, PassOptions
+from tests.profiles import examples
 from tests.wire.gemini_world import (
     ASKED,
     COST,
@@ -320,7 +321,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(EVENTS, st.booleans(), st.booleans(), st.integers(0, 9))
 def test_any_stream_passes_grammatically_and_alike_at_any_cut(
     events: list[bytes], array: bool, ends: bool, seed: int

@@ -37,6 +37,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Asked
 from tests.grammar.narrow_sse import ParsedCall
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.anthropic_world import by_event, random_cuts, ways
 from tests.wire.openai_world import (
@@ -266,7 +267,7 @@ def test_broken_bytes_behind_good_events_lose_nothing() -> None:
     assert ran.parsed(end="error").text == "good"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.sampled_from(by_event(fixture("chat-tools"))), max_size=8))
 def test_any_bytes_give_events_or_decode_errors(pieces: list[bytes]) -> None:
     for source in ("chat", "completions"):
@@ -285,7 +286,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(VALUES, max_size=3), VALUES)
 def test_any_json_gives_events_or_decode_errors(choices: list[Any], usage: Any) -> None:
     body = {"id": "c", "choices": choices, "usage": usage}
@@ -370,7 +371,7 @@ def alone(answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize("name", CHATTY)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_x1_any_answer_reaches_a_chat_client_streamed_and_plain_alike(
     name: str, answer: Answer, seed: int
@@ -398,7 +399,7 @@ def test_x1_any_answer_reaches_a_chat_client_streamed_and_plain_alike(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_x1_any_chat_answer_reaches_a_client_of_another_format(name: str, answer: Answer, seed: int) -> None:
     answer = alone(answer)
@@ -410,7 +411,7 @@ def test_x1_any_chat_answer_reaches_a_client_of_another_format(name: str, answer
         assert parsed.reasoning == "".join(answer.reasoning)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_a_stream_that_was_written_reads_as_what_it_was_written_from(answer: Answer, seed: int) -> None:
     events = decoded([fixture_stream("chat", answer)], "chat")

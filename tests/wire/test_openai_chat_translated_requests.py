@@ -32,6 +32,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.translation import Notes
+from tests.profiles import examples
 from tests.wire.openai_world import CAN, read, write
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAE="
@@ -701,7 +702,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(child, (*path, key))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @drawn(st.sampled_from(sorted(places(FULL), key=str)), ODD)
 def test_any_value_anywhere_is_served_or_refused(path: tuple[Any, ...], value: Any) -> None:
     given = copy.deepcopy(FULL)

@@ -37,6 +37,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_completions import CODEC
 from sluicegate.wire.translation import Asked, PassOptions
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.anthropic_world import by_event, random_cuts, ways
 from tests.wire.openai_world import (
@@ -160,7 +161,7 @@ def test_c9_plain_answer_passes() -> None:
             CODEC.pass_answer(ASKED, garbage)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.binary(max_size=30) | st.sampled_from(by_event(fixture("completions-stream"))), max_size=6)
 )
@@ -274,7 +275,7 @@ def test_requests_that_are_wrong_in_their_own_format(path: str, more: dict[str, 
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 1000))
 def test_x1_any_answer_reaches_a_completions_client(name: str, answer: Answer, seed: int) -> None:
     answer = alone(answer)

@@ -41,6 +41,7 @@ from sluicegate.wire.translation import Asked
 from sluicegate.wire.upstream_errors import from_stream_error
 from tests.grammar.narrow_sse import ParsedStream
 from tests.grammar.responses import check_responses_stream
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.openai_responses_world import (
     ASKED,
@@ -162,7 +163,7 @@ def test_a_plain_answer_tells_the_same_as_its_stream() -> None:
     assert CODEC.decode_answer(fixture("nonstream"), CAN) == decoded([fixture("text")], "responses")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers())
 def test_streamed_and_plain_answers_are_equal(answer: Answer) -> None:
     dialect = DIALECTS["responses"]
@@ -173,7 +174,7 @@ def test_streamed_and_plain_answers_are_equal(answer: Answer) -> None:
     assert joined(CODEC.decode_answer(stream, CAN)) == told  # B105: a stream came where none was asked for
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 8))
 def test_any_bytes_are_events_or_an_error(noise: bytes, kept: int) -> None:
     events = by_event(fixture("text"))
@@ -768,7 +769,7 @@ content = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(content, st.sampled_from(["stop", "length", "content_filter", "tool_calls"]))
 def test_whatever_comes_is_told_grammatically(events: list[StreamEvent], reason: Any) -> None:
     starts: set[int] = set()
@@ -787,7 +788,7 @@ def test_whatever_comes_is_told_grammatically(events: list[StreamEvent], reason:
     assert told["output"] == json.loads(json.dumps(items(parsed), default=float))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers())
 def test_decoding_what_was_encoded_gives_it_back(answer: Answer) -> None:
     stream = b"".join(piece.data for piece in DIALECTS["responses"].stream(answer, Ask("m")))

@@ -16,6 +16,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.openai_responses import CODEC
 from sluicegate.wire.translation import Notes
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.openai_responses_world import ASKED, COST, HI, Script, call, every_cut, message, run
 from tests.wire.openai_world import DONE, ch, tail
@@ -44,7 +45,7 @@ def plain_answer(format: str, answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 4))
 def test_x1_any_answer_reaches_a_responses_client(name: str, answer: Answer, cut: int) -> None:
     single = msgspec.structs.replace(answer, choices=1)
@@ -65,7 +66,7 @@ def test_x1_any_answer_reaches_a_responses_client(name: str, answer: Answer, cut
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.integers(0, 4))
 def test_x1_any_responses_answer_reaches_a_client_of_another_format(
     name: str, answer: Answer, cut: int

@@ -16,6 +16,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.openai_responses import CODEC
 from sluicegate.wire.translation import Asked, PassOptions
 from tests.grammar.responses import check_responses_stream
+from tests.profiles import examples
 from tests.strategies import answers
 from tests.wire.openai_responses_world import (
     ASKED,
@@ -238,7 +239,7 @@ OTHER = (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.data())
 def test_a_read_of_deltas_means_the_same_as_its_events_one_by_one(data: st.DataObject) -> None:
     script = Script().add("output_item.added", output_index=0, item=message(status="in_progress"))
@@ -283,7 +284,7 @@ def test_a_read_of_deltas_means_the_same_as_its_events_one_by_one(data: st.DataO
     assert outcome([begun + whole]) == expected_outcome
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers(), st.booleans())
 def test_any_answer_passes_at_any_cut(answer: Answer, repair: bool) -> None:
     pieces = DIALECTS["responses"].stream(answer, Ask("m"))
@@ -296,7 +297,7 @@ def test_any_answer_passes_at_any_cut(answer: Answer, repair: bool) -> None:
         assert passed(cut, repair=repair).raw == once.raw
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 8), st.booleans())
 def test_any_bytes_pass_or_are_an_error(noise: bytes, kept: int, repair: bool) -> None:
     events = by_event(fixture("text"))
@@ -444,7 +445,7 @@ def test_without_repair_the_grammar_is_the_providers_own() -> None:
     assert ran.raw.count(b'"sequence_number":') == 3
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_whatever_structure_is_left_out_the_stream_is_grammatical(data: st.DataObject) -> None:
     events = by_event(fixture(data.draw(st.sampled_from([name for name in STREAMS if name != "tools"]))))
@@ -458,7 +459,7 @@ def test_whatever_structure_is_left_out_the_stream_is_grammatical(data: st.DataO
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_calls_survive_whatever_is_left_out_behind_their_start(data: st.DataObject) -> None:
     events = by_event(fixture("tools"))
@@ -520,7 +521,7 @@ def test_plain_answers_that_failed_or_are_none() -> None:
             answer_of(body)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answers())
 def test_b043_a_plain_answer_to_a_streamed_request_is_told_as_a_stream(answer: Answer) -> None:
     body = DIALECTS["responses"].plain(answer, Ask("m")).replace(ID.encode(), b"1")

@@ -39,6 +39,7 @@ from sluicegate.wire.openai_responses_counting import (
 )
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.translation import Notes, Policy
+from tests.profiles import examples
 from tests.wire.openai_responses_world import HI
 
 PNG = "iVBORw0KGgo="
@@ -614,7 +615,7 @@ def test_sealed_state_finds_its_call_or_its_text() -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),

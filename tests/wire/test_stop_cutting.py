@@ -19,6 +19,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire.openai_responses import CODEC
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
+from tests.profiles import examples
 from tests.wire.openai_responses_world import Script, by_event, message
 
 WHERE = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
@@ -85,7 +86,7 @@ def test_what_waits_leaves_before_anything_else_is_told() -> None:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.text("abE", max_size=5), max_size=6),
     st.lists(st.text("abE", min_size=1, max_size=4), min_size=1, max_size=3),
