@@ -137,7 +137,7 @@ async def test_places_of_four_workers_are_all_taken_and_no_more(
 @pytest.mark.soak
 @pytest.mark.skipif(not os.environ.get("SLUICEGATE_SOAK"), reason="takes three minutes: make soak")
 async def test_no_minute_of_three_holds_more_than_the_limit_nor_less_than_98_percent(
-    start_gate: StartGate, simulator: Simulator
+    start_gate: StartGate, simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = 1_000
     simulator.push(Script(answer=SHORT), times=None)
@@ -150,4 +150,7 @@ async def test_no_minute_of_three_holds_more_than_the_limit_nor_less_than_98_per
         while served[first] < at - (WINDOW_S - 0.2):  # an answer comes some milliseconds after its admission
             first += 1
         assert last - first + 1 <= limit
-    assert len([at for at in served if at < served[0] + 3 * WINDOW_S]) >= 0.98 * limit * 3 - limit * 0.02
+    count = len([at for at in served if at < served[0] + 3 * WINDOW_S])
+    with capsys.disabled():
+        print(f"{count} of {3 * limit} served in three minutes: {count / (3 * limit):.2%}")
+    assert 0.98 * 3 * limit <= count <= 3 * limit
