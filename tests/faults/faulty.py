@@ -131,7 +131,8 @@ class Faulty(NamedTuple):
 
     def config(self, words: Iterable[str], format: str, *, path: str = "") -> dict[str, Any]:
         """Return a configuration in which `PATH-KIND-WORD` are models, each with a provider of its own that fails."""
-        providers: dict[str, Any] = {"spare": self._provider("spare", format)}
+        spare = f"{path}spare"
+        providers: dict[str, Any] = {spare: self._provider("spare", format)}
         models: dict[str, Any] = {}
         for word in words:
             for kind in KINDS:
@@ -139,7 +140,7 @@ class Faulty(NamedTuple):
                 providers[name] = self._provider(word, format)
                 routes: list[dict[str, Any]] = [{"provider": name, "model": upstream_model(word)}]
                 if kind == "backed":
-                    routes.append({"provider": "spare", "model": "sim-text", "priority": 1})
+                    routes.append({"provider": spare, "model": "sim-text", "priority": 1})
                 models[name] = {"routes": routes, "price": PRICE}
         return make_config(self.simulator, models=models, providers=providers, stream=CLOCKS)
 

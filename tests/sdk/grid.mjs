@@ -1,5 +1,5 @@
 // The official Node SDKs and the Vercel AI SDK, unmodified, asking a gate one thing after another.
-// node grid.mjs BASE_URL KEY [HEADERS] < jobs.json; prints for each job what the SDK saw, as one line of JSON.
+// node grid.mjs BASE_URL KEY [HEADERS [AT_ONCE]] < jobs.json; prints for each job what the SDK saw, as one line of JSON.
 //
 // A job is { client, way, model, body, tools }: the client's format (or the AI SDK's provider), how it asks (plain, raw,
 // helper), and the request's body as that format spells it.
@@ -19,7 +19,7 @@ import { createGoogleGenerativeAI } from '@ai-sdk/google';
 console.log = console.info = console.error; // SDKs talk to them
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
-const [url, apiKey, json = '{}'] = process.argv.slice(2);
+const [url, apiKey, json = '{}', atOnce = '1'] = process.argv.slice(2);
 const headers = JSON.parse(json);
 const options = { apiKey, defaultHeaders: headers, maxRetries: 0, timeout: 10_000 };
 const openai = new OpenAI({ baseURL: `${url}/v1`, ...options });
@@ -152,13 +152,30 @@ async function leave(connection) {
   await closed;
 }
 
-for (const job of JSON.parse(readFileSync(0, 'utf8'))) {
-  let seen;
+async function answered(job) {
   try {
-    seen = await ways[job.client][job.way](job);
+    return await ways[job.client][job.way](job);
   } catch (error) {
-    seen = told(error);
-    if (seen.error.status === null) await leave(socket);
+    return told(error);
   }
-  process.stdout.write(`${JSON.stringify(seen)}\n`);
+}
+
+const jobs = JSON.parse(readFileSync(0, 'utf8'));
+if (Number(atOnce) > 1) {
+  const seen = [];
+  let next = 0;
+  await Promise.all(Array.from({ length: Number(atOnce) }, async () => {
+    while (next < jobs.length) {
+      const place = next++;
+      const began = performance.now();
+      seen[place] = { ...await answered(jobs[place]), took_s: (performance.now() - began) / 1000 };
+    }
+  }));
+  for (const one of seen) process.stdout.write(`${JSON.stringify(one)}\n`);
+} else {
+  for (const job of jobs) {
+    const seen = await answered(job);
+    if (seen.error?.status === null) await leave(socket);
+    process.stdout.write(`${JSON.stringify(seen)}\n`);
+  }
 }

@@ -35,6 +35,8 @@ WARM = 0.2
 FLAT_PERCENT = 2
 IDLE_S = 45.0
 """After so long without a request the gate keeps no connection to a provider: idle ones go after 30 s and a sweep."""
+FEW = 3
+"""Descriptors that a process opens once, when it first needs them: for look-ups of names and the like."""
 KEPT = (UpstreamConnection, ServedRequest, StreamRelay, PlainRelay, Exchange)
 
 
@@ -96,7 +98,9 @@ async def test_memory_is_flat_and_no_connection_is_left_after_half_an_hour(
             print(f"{name}: {first:,.0f} KiB when warm, {last:,.0f} KiB at the end: {last / first - 1:+.2%}")
     assert not load.told["hung"]
     assert connections == 1, "the one that asks this"
-    assert all(after.descriptors[name] <= before.descriptors[name] for name in pids), "descriptors are left"
+    assert all(after.descriptors[name] <= before.descriptors[name] + FEW for name in pids), (
+        "descriptors are left"
+    )
     for name in pids:
         assert _last(samples, name) <= _settled(samples, name) * (1 + FLAT_PERCENT / 100), f"{name} grows"
 
