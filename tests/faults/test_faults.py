@@ -14,7 +14,7 @@ import pytest
 
 from sluicegate.simulator import Simulator
 from tests.conftest import KEY, Certificates, StartInProcess, make_config
-from tests.fakes import Response, ask, chat
+from tests.fakes import Response, ask
 from tests.faults.faulty import (
     CLOCKS,
     FORMATS,
@@ -30,6 +30,15 @@ from tests.faults.faulty import (
 )
 from tests.grid.scenes import Prompt
 from tests.grid.speaking import CHECK, HEAR, path_of, said, told_error
+
+ENDS = {
+    "chat": b"[DONE]",
+    "completions": b"[DONE]",
+    "responses": b"response.completed",
+    "messages": b"message_stop",
+    "gemini": b'"finishReason":',
+}
+"""What says in each format that an answer is whole."""
 
 
 @pytest.fixture
@@ -114,12 +123,19 @@ async def test_every_fault(
     assert not wrong, "\n".join(f"{model}: {what}" for model, what in sorted(wrong.items()))
 
 
-async def test_flood_ends_with_the_total_clock(start_inprocess: StartInProcess, simulator: Simulator) -> None:
-    gate = await start_inprocess(make_config(simulator, stream=CLOCKS | {"total_timeout": "1s"}))
-    response = await ask(gate.url, "/v1/chat/completions", chat("sim-flood"), key=KEY, timeout_s=LIMIT_S)
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_flood_ends_with_the_total_clock(
+    start_inprocess: StartInProcess, simulator: Simulator, format: str
+) -> None:
+    providers = {"sim": {"base_url": simulator.base_url, "speaks": [format], "auth": "none"}}
+    config = make_config(simulator, providers=providers, stream=CLOCKS | {"total_timeout": "1s"})
+    gate = await start_inprocess(config)
+    body = said(format, "sim-flood", Prompt(system=None), True)
+    response = await ask(gate.url, path_of(format, "sim-flood", True), body, key=KEY, timeout_s=LIMIT_S)
     assert response.complete
-    assert response.chunks[-1].rpartition(b"data: ")[2].startswith(b'{"error":')
-    assert b"[DONE]" not in response.body[-1000:]
+    last = response.body[-3000:]
+    assert b'"error":{' in last
+    assert ENDS[format] not in last
     (row,) = await gate.wait_for_rows(1)
     assert (row.status, row.attempts) == ("upstream_error", 1)
     await simulator.wait_for(lambda: simulator.requests[0].ended == "peer_left")

@@ -54,13 +54,14 @@ async def run_node(url: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]
     return [json.loads(line) for line in output.decode().splitlines()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["raw", "plain"])
 @pytest.mark.parametrize("format", FORMATS)
 async def test_every_node_sdk_has_the_answer_or_its_error(
     start_inprocess: StartInProcess, providers: Faulty, format: str, way: str
 ) -> None:
-    gate = await start_inprocess(config_of(providers, format))
-    models = models_of(format)
+    gate = await start_inprocess(config_of(providers, format, way))
+    models = models_of(format, way)
     wrong: dict[str, str] = {}
     results = await run_node(gate.url, [job(format, model, way) for model in models])
     rows: dict[str, list[UsageRow]] = {}

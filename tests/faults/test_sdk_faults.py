@@ -34,13 +34,14 @@ async def outcome_of(
     return heard.text
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["raw", "plain"])
 @pytest.mark.parametrize("format", FORMATS)
 async def test_every_sdk_has_the_answer_or_its_error(
     start_inprocess: StartInProcess, providers: Faulty, format: str, way: Way
 ) -> None:
-    gate = await start_inprocess(config_of(providers, format))
-    models = models_of(format)
+    gate = await start_inprocess(config_of(providers, format, way))
+    models = models_of(format, way)
     wrong: dict[str, str] = {}
     places = asyncio.Semaphore(AT_ONCE)
     async with Sdks.at(gate.url) as sdks:
