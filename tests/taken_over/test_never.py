@@ -133,3 +133,19 @@ async def test_what_could_only_be_asked_in_a_weaker_way_is_not_asked(world: Worl
     world.first.push(broken("completions", "cut"))
     model = model_of("completions", "messages")
     check_broken(world, "completions", model, await world.ask("completions", model))
+
+
+async def test_another_model_that_the_client_named_does_not_go_on(world: World) -> None:
+    world.first.push(broken("chat", "cut"))
+    model = "alone"
+    check_broken(
+        world, "chat", model, await world.ask("chat", model, models=["off", model_of("messages", "chat")])
+    )
+
+
+async def test_an_answer_that_its_provider_keeps_is_not_gone_on_with(world: World) -> None:
+    world.first.push(broken("responses", "cut"))
+    model = model_of("responses", "messages")
+    response = await world.ask("responses", model, store=True)
+    assert not world.second.requests
+    assert b"response.failed" in response.body

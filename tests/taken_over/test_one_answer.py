@@ -4,17 +4,15 @@ in every client format, and one charge. Contract E2, E3, B1, C8, G1, X2; case B0
 
 import re
 
-import msgspec
 import pytest
 
 from sluicegate.messages import Format
 from tests.conftest import KEY
 from tests.fakes import Client, ask
-from tests.grammar.chat import check_chat_stream
 from tests.grammar.gemini import check_gemini_stream
 from tests.grid.asked import was_asked
 from tests.grid.scenes import FORMATS, QUESTION, TEXT, Prompt
-from tests.grid.speaking import heard_stream, path_of, said
+from tests.grid.speaking import LIMIT, heard_stream, path_of, said
 from tests.taken_over.world import COST, FAULTS, INPUT, OTHER, SAID, WHOLE, World, broken, model_of, rest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -111,16 +109,6 @@ async def test_X2_the_record_of_the_request_tells_both_attempts(world: World) ->
     assert (record["attempts"], record["provider"]) == (2, "second-chat")
 
 
-async def test_X4_a_second_that_is_late_is_waited_for_with_keep_alives(world: World) -> None:
-    world.first.push(broken("chat", "cut"))
-    world.second.push(msgspec.structs.replace(rest(), first_token_s=0.7))
-    model = model_of("chat", "messages")
-    response = await world.ask("chat", model)
-    parsed = check_chat_stream(response.body, model=model, keepalive=True, cost_nano_usd=COST)
-    assert parsed.text == WHOLE
-    assert parsed.keepalives
-
-
 async def test_R2_an_answer_that_we_keep_is_kept_whole(world: World) -> None:
     world.first.push(broken("chat", "cut"))
     world.second.push(rest())
@@ -138,3 +126,22 @@ async def test_hidden_providers_stay_hidden(world: World) -> None:
     assert len(ids) == 1
     assert response.header("x-sluicegate-provider") == "first-chat"
     assert b"second" not in response.body
+
+
+async def test_a_provider_may_say_it_of_its_own_streams(world: World) -> None:
+    world.first.push(broken("chat", "cut"))
+    world.second.push(rest())
+    assert heard_stream("chat", await world.ask("chat", "by-provider"), "by-provider").text == WHOLE
+
+
+async def test_M3_the_second_gets_the_clients_headers_and_fields_that_nobody_knows(world: World) -> None:
+    world.first.push(broken("messages", "cut"))
+    world.second.push(rest())
+    model = model_of("messages", "messages")
+    body = said("messages", model, Prompt(system=None), True) | {"new_field": {"a": [1.5]}}
+    headers = {"anthropic-beta": "new-2026-11-01", "anthropic-version": "2023-06-01"}
+    response = await ask(world.gate.url, "/v1/messages", body, key=KEY, headers=headers)
+    assert heard_stream("messages", response, model).text == WHOLE
+    assert world.asked().header("anthropic-beta") == "new-2026-11-01"
+    assert b'"new_field":{"a":[1.5]}' in world.asked().body.replace(b" ", b"")
+    assert world.asked().json["max_tokens"] == LIMIT - SAID

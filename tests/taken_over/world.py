@@ -131,6 +131,9 @@ def configuration(first: Simulator, second: Simulator) -> dict[str, Any]:
         "price": PRICE,
         "stream": {"continue_midstream": False},
     }
+    models["by-provider"] = models["off"] | {"routes": routes("eager", "second-chat")}
+    del models["by-provider"]["stream"]
+    providers["eager"] = provider(first, "chat", stream={"continue_midstream": True})
     models["past-one"] = {"routes": routes("first-chat", "gone", "second-chat"), "price": PRICE}
     providers["second-limited"] = provider(second, "messages")
     models["limited"] = {"routes": routes("first-chat", "second-limited"), "price": PRICE}
@@ -141,11 +144,10 @@ def configuration(first: Simulator, second: Simulator) -> dict[str, Any]:
         providers=providers,
         models=models,
         stream={"continue_midstream": True, "idle_timeout": "3s"},
-        server={"keepalive_after": "300ms", "keepalive_every": "300ms"},
         health={"failures": 1000, "min_requests": 1_000_000},
         retry={"budget_percent": 100},
         keys=[
-            {"name": "test", "key": KEY, "balance_usd": 5},
+            {"name": "test", "key": KEY, "balance_usd": 5, "may_override": True},
             *(
                 {"name": name, "key": key, "balance_usd": str(POOR_NANO / 10**9)}
                 for name, key in POOR.items()

@@ -107,6 +107,9 @@ MORE: list[tuple[Format, Json]] = [
     ("chat", chat(audio={"data": "x"})),
     ("chat", {"error": {"message": "x"}}),
     ("chat", {"choices": "x"}),
+    ("chat", {"choices": {"a": 1}}),
+    ("chat", chat(content=1)),
+    ("responses", {"type": "response.output_item.added"}),
     ("completions", {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}),
     ("completions", {"choices": [{"index": 1, "text": "x"}]}),
     ("responses", {"type": "response.output_item.added", "item": {"type": "reasoning"}}),
@@ -127,6 +130,19 @@ MORE: list[tuple[Format, Json]] = [
     ("gemini", {"candidates": [{"groundingMetadata": {"a": 1}}]}),
     ("gemini", {"promptFeedback": {"blockReason": "OTHER"}}),
 ]
+"""Events that say more than a piece of text."""
+
+
+PLACELESS: list[tuple[Format, Json]] = [
+    ("chat", chat(content="x") | {"id": 7}),
+    ("completions", {"choices": [{"index": 0, "text": "x"}], "created": "now"}),
+    ("responses", {"type": "response.output_text.delta", "delta": "x", "sequence_number": 1}),
+    ("responses", {"type": "response.output_text.delta", "delta": "x", "item_id": "i"}),
+    ("messages", {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x"}}),
+    ("messages", {"type": "content_block_delta", "index": "0", "delta": {"type": "text_delta", "text": "x"}}),
+    ("gemini", text_part("x") | {"responseId": 3}),
+]
+"""Pieces of text that do not tell where they stand."""
 
 
 @pytest.mark.parametrize("format", START)
@@ -134,7 +150,7 @@ def test_text_and_what_begins_it_can_be_gone_on_with(format: Format) -> None:
     told = Told(format)
     told.take(sse(*START[format]))
     told.take(sse(delta(format, "one"), delta(format, " two")))
-    assert (told.open, told.text) == (True, "one two")
+    assert (told.has_text, told.text) == (True, "one two")
     assert told.last == delta(format, " two")
     assert told.first == (START[format] or [delta(format, "one")])[0]
 
@@ -142,8 +158,15 @@ def test_text_and_what_begins_it_can_be_gone_on_with(format: Format) -> None:
 @pytest.mark.parametrize(("format", "event"), MORE)
 def test_what_is_more_than_text_cannot(format: Format, event: Json) -> None:
     told = Told(format)
-    told.take(sse(*START[format], delta(format, "one"), event))
-    assert not told.open
+    told.take(sse(*START[format], delta(format, "one"), event, delta(format, "two")))
+    assert not told.has_text
+
+
+@pytest.mark.parametrize(("format", "event"), PLACELESS)
+def test_text_that_does_not_tell_its_place_cannot(format: Format, event: Json) -> None:
+    told = Told(format)
+    told.take(sse(event))
+    assert (told.text, told.has_text) == ("x", False)
 
 
 def test_an_array_is_read_like_events() -> None:

@@ -38,9 +38,7 @@ class WatchedStream(WrappedStream):
     def told(self) -> Told | None:
         """What the client has, where that can be gone on with: text, and no finish that may have left or waits."""
         told = self._told
-        if not told.open or not told.text.strip() or self.finish_reason is not None or self.held:
-            return None
-        return told
+        return told if told.has_text and self.finish_reason is None and not self.held else None
 
     @property
     def taken_over(self) -> bool:

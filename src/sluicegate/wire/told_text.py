@@ -17,13 +17,27 @@ from sluicegate.wire.json_elements import ElementReader
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader
 
 Json = dict[str, Any]
+_NAMES: tuple[tuple[str, type], ...] = (
+    ("id", str),
+    ("created", int),
+    ("responseId", str),
+    ("item_id", str),
+    ("index", int),
+    ("sequence_number", int),
+)
+"""What events tell of their place."""
+_NEEDED: dict[Format, frozenset[str]] = {
+    "responses": frozenset({"item_id", "sequence_number"}),
+    "messages": frozenset({"index"}),
+}
+"""What of it a piece of text has to have."""
 _decode = msgspec.json.Decoder(Json).decode
 
 
 class Told:
     """The answer so far, as one client has it."""
 
-    __slots__ = ("_elements", "_events", "_read", "_texts", "first", "last", "open")
+    __slots__ = ("_elements", "_events", "_needed", "_read", "_texts", "first", "last", "open")
 
     def __init__(self, client: Format, *, array: bool = False) -> None:
         """Start an answer.
@@ -32,6 +46,7 @@ class Told:
             array: Gemini without `alt=sse`: its events are the elements of an array.
         """
         self._read = _READERS[client]
+        self._needed = _NEEDED.get(client, frozenset())
         self._texts: list[str] = []
         self._events = EventReader()
         self._elements = ElementReader(MAX_EVENT_BYTES) if array else None
@@ -47,27 +62,37 @@ class Told:
         """All of the text."""
         return "".join(self._texts)
 
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text and nothing else, in events that tell their place as those that follow have to."""
+        if not self.open or not self.text.strip():
+            return False
+        places = [
+            (event[name], of) for event in (self.first, self.last) for name, of in _NAMES if name in event
+        ]
+        return all(isinstance(told, of) for told, of in places) and self.last.keys() >= self._needed
+
     def take(self, framed: bytes) -> None:
-        """Read events that leave for the client."""
+        """Read events that leave for the client; only as long as it is open."""
         try:
             if self._elements is not None:
                 payloads = self._elements.feed(framed)
             else:
                 payloads = [event.data for event in self._events.feed(framed)]
-            for payload in payloads:
-                self._take(_decode(payload))
-        except (DecodeError, msgspec.DecodeError, AttributeError, TypeError):
+            self.open = all(self._take(_decode(payload)) for payload in payloads)
+        except (DecodeError, msgspec.DecodeError, AttributeError, LookupError, TypeError):
             self.open = False  # not what these events look like: then it is not known what the client has
 
-    def _take(self, event: Json) -> None:
+    def _take(self, event: Json) -> bool:
+        """Read an event; return whether it says text and nothing else, or what begins it."""
         text = self._read(event)
-        if text is None:
-            self.open = False
-            return
+        if not isinstance(text, str):
+            return False
         self.first = self.first or event
         if text:
             self._texts.append(text)
             self.last = event
+        return True
 
 
 # ---- one event of each format: its text, maybe empty, or None where it says more than text --------------------------
