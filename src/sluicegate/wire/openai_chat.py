@@ -16,7 +16,6 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit, openai_errors, usual_event
 from sluicegate.wire.half_characters import HalfCharacters
-from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_chunk import (
     Choice,
@@ -26,6 +25,7 @@ from sluicegate.wire.openai_chat_chunk import (
     has_unknown_content,
     right_reason,
 )
+from sluicegate.wire.openai_chat_edits import ChoiceState, edit_choice, needs_edit, usual_edits, with_reasons
 from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader, frame
@@ -33,28 +33,8 @@ from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 from sluicegate.wire.usual_event import UsualEvent
 
 DONE = b"data: [DONE]\n\n"
-_NULL_USAGE = b',"usage":null'
-_FINISH_KEY = b'"finish_reason":'
 _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
-
-
-class ChoiceState:
-    """What one choice has come to."""
-
-    __slots__ = ("calls", "finish_left", "held", "held_content", "index", "reason", "role_left")
-
-    def __init__(self, index: int, calls: ToolCalls) -> None:
-        self.index = index
-        self.calls = calls
-        self.role_left = False
-        self.reason: str | None = None
-        """Why it has finished; None while it runs."""
-        self.held: bytes | None = None
-        """Its finish, which waits for what follows."""
-        self.held_content = False
-        """The held event carries content, or the role, that has not left yet."""
-        self.finish_left = False
 
 
 class ChatStream:
@@ -357,7 +337,7 @@ class ChatStream:
             if not states[0].finish_left:
                 self._hold(states[0], edited, reasons[0], content)
             elif content:
-                self.out.append(frame(_with_reasons(edited, [None])))
+                self.out.append(frame(with_reasons(edited, [None])))
             return
         # Several choices share the event: nobody can cancel one finish of it alone.
         for state, reason in zip(states, reasons, strict=True):
@@ -367,7 +347,7 @@ class ChatStream:
                 state.reason = self.finish_reason = reason
                 state.finish_left = True
                 self.out += self._owed(state)
-        self.out.append(frame(_with_reasons(edited, reasons)))
+        self.out.append(frame(with_reasons(edited, reasons)))
         self.finishing = self._all_finished() and not self._held
 
     def _right_reason(self, state: ChoiceState, reason: object) -> str | None:
@@ -470,7 +450,7 @@ class ChatStream:
             raise DecodeError("chat", None, "a tool call has no name")
         if state.held is not None:
             self._cancel(state)
-        state.held = _with_reasons(payload, [reason])
+        state.held = with_reasons(payload, [reason])
         state.held_content = content
         state.reason = self.finish_reason = reason
         self._held[state.index] = state
@@ -483,7 +463,7 @@ class ChatStream:
         state.reason = self.finish_reason = None
         self._put_right = True
         if state.held_content and held is not None:
-            self.out.append(frame(_with_reasons(held, [None])))
+            self.out.append(frame(with_reasons(held, [None])))
 
     def _let_go(self, state: ChoiceState) -> None:
         """Put out a finish that nothing can cancel any more."""
@@ -511,8 +491,8 @@ class ChatStream:
             return
         for state in self._held.values():
             if state.held_content and state.held is not None and state.reason is not None:
-                self.out.append(frame(_with_reasons(state.held, [None])))
-                state.held = _with_reasons(self._mint(state.index, b"{}"), [state.reason])
+                self.out.append(frame(with_reasons(state.held, [None])))
+                state.held = with_reasons(self._mint(state.index, b"{}"), [state.reason])
                 state.held_content = False
 
     def release(self) -> None:
@@ -575,7 +555,7 @@ class ChatStream:
         if self._identity.hide_provider:
             dropped.add("system_fingerprint")
         members: list[json_edit.Member] | None = None
-        edits = None if chunk.choices is None else self._usual_edits(payload, chunk, dropped)
+        edits = None if chunk.choices is None else usual_edits(payload, chunk, self._same, dropped)
         if edits is None:
             wanted = {key: json_edit.dumps(value) for key, value in self._same.items()}
             if chunk.choices is None:
@@ -584,7 +564,7 @@ class ChatStream:
             edits = json_edit.edits(payload, members, wanted, dropped)
         if chunk.choices:
             needs = [
-                self._needs_edit(choice, state) or fragments is not None
+                needs_edit(choice, state, repair=self._repair) or fragments is not None
                 for choice, state, fragments in zip(chunk.choices, states, pieces, strict=True)
             ]
             if any(needs):
@@ -592,84 +572,18 @@ class ChatStream:
                 at = next(member.start for member in reversed(members) if member.key == "choices")
                 for place, (start, _) in enumerate(json_edit.elements(payload, at)):
                     if needs[place]:
-                        edits += self._edit_choice(
-                            payload, start, chunk.choices[place], states[place], pieces[place]
+                        self._put_right |= pieces[place] is not None
+                        edits += edit_choice(
+                            payload,
+                            start,
+                            chunk.choices[place],
+                            states[place],
+                            pieces[place],
+                            repair=self._repair,
                         )
             for state in states:
                 state.role_left = True
         return json_edit.splice(payload, edits)
-
-    def _usual_edits(self, payload: bytes, chunk: Chunk, dropped: set[str]) -> list[Edit] | None:
-        """Return the edits of a chunk that says all it must, found without walking it; None where that is not sure."""
-        edits: list[Edit] = []
-        for name, ours in self._same.items():
-            theirs = getattr(chunk, name)
-            if type(theirs) is not type(ours):
-                return None
-            if theirs == ours:
-                continue  # however often it stands there: readers take the last, as we do
-            value = json_edit.dumps(theirs)
-            at = json_edit.sole_value(payload, name.encode(), value)
-            if at < 0:
-                return None
-            edits.append((at, at + len(value), json_edit.dumps(ours)))
-        for name in dropped:
-            if b'"%b"' % name.encode() not in payload:
-                continue
-            at = payload.find(_NULL_USAGE)
-            if name != "usage" or at < 0 or json_edit.sole_value(payload, b"usage", b"null") < 0:
-                return None
-            edits.append((at, at + len(_NULL_USAGE), b""))
-        return edits
-
-    def _needs_edit(self, choice: Choice, state: ChoiceState) -> bool:
-        delta = choice.delta
-        reason = choice.finish_reason
-        return (
-            type(choice.index) is not int
-            or choice.index != state.index
-            or delta is None
-            or (reason is not None and (not isinstance(reason, str) or not reason))
-            or (delta.role is not UNSET and self._repair if state.role_left else delta.role != "assistant")
-            or (self._repair and _is_misnamed(delta))
-        )
-
-    def _edit_choice(
-        self, payload: bytes, start: int, choice: Choice, state: ChoiceState, pieces: list[Piece] | None
-    ) -> list[Edit]:
-        members = json_edit.inner_members(payload, start)
-        wanted = {"index": b"%d" % state.index}
-        delta = choice.delta
-        if delta is None:
-            wanted["delta"] = b"{}" if state.role_left else b'{"role":"assistant"}'
-        if choice.finish_reason is not None and not (
-            isinstance(choice.finish_reason, str) and choice.finish_reason
-        ):
-            wanted["finish_reason"] = b"null"
-        edits = json_edit.edits(payload, members, wanted, start=start)
-        if delta is None:
-            return edits
-        at = next(member.start for member in reversed(members) if member.key == "delta")
-        inner = json_edit.inner_members(payload, at)
-        spans = {member.key: member for member in inner}
-        in_delta: dict[str, bytes] = {}
-        dropped: list[str] = []
-        if not state.role_left:
-            in_delta["role"] = b'"assistant"'
-        elif self._repair:
-            dropped.append("role")
-        if self._repair and _is_misnamed(delta):
-            reasoning = spans["reasoning"]
-            in_delta["reasoning_content"] = payload[reasoning.start : reasoning.end]
-            dropped.append("reasoning")
-        if pieces:
-            tools = spans["tool_calls"]
-            in_delta["tool_calls"] = write_pieces(pieces, payload, json_edit.elements(payload, tools.start))
-        elif pieces is not None:
-            dropped.append("tool_calls")
-        if pieces is not None:
-            self._put_right = True
-        return edits + json_edit.edits(payload, inner, in_delta, dropped, start=at)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -699,26 +613,3 @@ class ChatStream:
     def failure(self, error: SluicegateError) -> bytes:
         """Return the nested error event; nothing follows it."""
         return openai_errors.error_event(error)
-
-
-def _is_misnamed(delta: Delta) -> bool:
-    """Whether reasoning comes as `reasoning` alone."""
-    theirs = delta.reasoning
-    return isinstance(theirs, str) and bool(theirs) and delta.reasoning_content in (UNSET, None, "")
-
-
-def _with_reasons(payload: bytes, reasons: Sequence[str | None]) -> bytes:
-    """Set the finish reasons of an event's choices."""
-    at = payload.find(_FINISH_KEY)
-    if at >= 0 and len(reasons) == 1 and payload.find(_FINISH_KEY, at + 1) < 0:  # the usual case: no walk
-        at += len(_FINISH_KEY)
-        at += payload[at : at + 1] == b" "
-        new = b"null" if reasons[0] is None else msgspec.json.encode(reasons[0])
-        return payload[:at] + new + payload[json_edit.value_end(payload, at) :]
-    members = json_edit.inner_members(payload, 0)
-    at = next(member.start for member in reversed(members) if member.key == "choices")
-    edits: list[Edit] = []
-    for (start, _), reason in zip(json_edit.elements(payload, at), reasons, strict=True):
-        new = b"null" if reason is None else msgspec.json.encode(reason)
-        edits += json_edit.settings(payload, start, {"finish_reason": new})
-    return json_edit.splice(payload, edits)

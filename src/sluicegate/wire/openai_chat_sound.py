@@ -9,9 +9,10 @@ from typing import Any
 
 from sluicegate.wire import Bill
 from sluicegate.wire.kept_ids import sealed
-from sluicegate.wire.openai_chat import ChatStream, ChoiceState
+from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_chunk import Chunk
+from sluicegate.wire.openai_chat_edits import ChoiceState
 from sluicegate.wire.openai_tool_calls import Piece
 
 _SOUND = b'"audio"'
