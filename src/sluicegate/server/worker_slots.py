@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import random
+import signal
 import socket
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
@@ -58,7 +59,7 @@ BACKOFF_S = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Waits before a slot's next worker, by the number that died young one after the other."""
 YOUNG_S = 2.0
 HOPELESS_DEATHS = 3
-"""So many deaths of a slot's workers before one served end a start."""
+"""So many deaths of a slot's workers before one served end a start; but for those that were killed from outside."""
 
 
 WORKER_COMMAND = (sys.executable, "-m", "sluicegate.server.worker")
@@ -105,6 +106,8 @@ class WorkerProcess:
         self.serving = False
         self.journal_failed = False
         """The disk of its journal has failed, as it said last."""
+        self.killed = False
+        """By us; whoever else does it says nothing of whether it can run."""
         self.leaving = False
         """It drains by itself, and has its successor."""
         self.silenced = asyncio.Event()
@@ -118,6 +121,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it at once; its death is noticed as any other."""
+        self.killed = True
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
@@ -167,6 +171,7 @@ class WorkerSlots:
         self._workers: dict[int, WorkerProcess] = {}
         self._adopters: dict[int, WorkerProcess] = {}
         self._young_deaths = [0] * len(listeners.slots)
+        self._unserved_deaths = [0] * len(listeners.slots)
         self._tasks: set[asyncio.Task[None]] = set()
         self._drain: Drain | None = None
         """The order under which all end; None while we serve."""
@@ -392,7 +397,12 @@ class WorkerSlots:
             young = self._loop.time() - worker.started_at < YOUNG_S or not worker.serving
             deaths = self._young_deaths[worker.slot] + 1 if young else 0
             self._young_deaths[worker.slot] = deaths
-            self._hopeless = self._hopeless or status == BOOT_FAILED or deaths >= HOPELESS_DEATHS
+            if worker.serving:
+                self._unserved_deaths[worker.slot] = 0
+            elif worker.killed or status != -signal.SIGKILL:
+                self._unserved_deaths[worker.slot] += 1
+            if status == BOOT_FAILED or self._unserved_deaths[worker.slot] >= HOPELESS_DEATHS:
+                self._hopeless = True
             self._keep(self._fill(worker.slot, BACKOFF_S[min(deaths, len(BACKOFF_S) - 1)]))
         self._changed.set()
 
