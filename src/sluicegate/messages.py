@@ -438,7 +438,7 @@ class Finish(msgspec.Struct, gc=False):
     raw_reason: str | None = None
     """The provider's own word, for the row."""
     pause: Pause | None = None
-    """It may be gone on with."""
+    """It may be gone on with; else that it was broken off is named, as what came and is not told."""
 
 
 class UsageReport(msgspec.Struct, gc=False):

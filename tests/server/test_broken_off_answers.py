@@ -63,6 +63,9 @@ async def hear(gate: InProcessGate, client: str, *, stream: bool, **fields: Any)
         gate.url, path_of(client, "m", stream), asking(client, stream=stream, **fields), key=KEY
     )
     assert response.status == 200, response.body
+    if not stream:
+        row = gate.rows()[-1]
+        assert response.header("x-sluicegate-cost-nano-usd") == str(row.cost_nano_usd)
     assert "of the answer" not in (response.header("x-sluicegate-dropped") or "")
     return (heard_stream if stream else heard_plain)(client, response, "m")
 

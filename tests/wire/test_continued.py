@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from sluicegate.messages import Citation, Finish, Message, Pause, Request, StreamEvent, Text, TextDelta
+from sluicegate.messages import (
+    Citation,
+    Finish,
+    Message,
+    Pause,
+    Request,
+    StreamEvent,
+    Text,
+    TextDelta,
+    Untold,
+)
 from sluicegate.wire.anthropic_record import AnswerRecord
 from sluicegate.wire.continuation import anthropic_continuation, gemini_continuation
 from sluicegate.wire.continued import continued_events
@@ -159,6 +169,11 @@ def test_s25_sources_of_a_later_call_stand_at_their_place_in_the_whole_text() ->
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["zwölf ", "é rise"]
     assert [event for event in told if isinstance(event, Citation)] == [Citation("https://a.b", "A", 7, 9)]
     assert [event.raw_reason for event in told if isinstance(event, Finish)] == ["STOP"]
+
+
+def test_who_goes_on_with_nothing_names_the_pause() -> None:
+    broken = gemini({"content": {"parts": [{"text": "a"}]}, "finishReason": "CONTINUATION"})
+    assert [event.what for event in broken if isinstance(event, Untold)] == ["CONTINUATION"]
 
 
 def test_a_token_that_came_before_the_finish_counts() -> None:

@@ -501,6 +501,8 @@ class TranslatedAnswer:
                 case Finish():
                     if event.choice in called and event.reason not in _KEEPS_REASON:
                         event = msgspec.structs.replace(event, reason="tool_calls")
+                    if event.pause is not None and event.raw_reason is not None:
+                        self._name(event.raw_reason)
                     self.finish_reason = event.reason
                     owed.discard(event.choice)
                 case End():

@@ -361,10 +361,10 @@ class AnthropicStreamDecoder:
         self._explain(delta)
         reason = read_stop_reason(delta.stop_reason)
         finish = Finish(reason, stop_sequence=delta.stop_sequence or None, raw_reason=delta.stop_reason)
-        if reason == "paused":
+        if delta.stop_reason == "pause_turn":
+            finish.pause = Pause(chars=self._text_chars, ids=tuple(self._ids))
+        elif reason == "paused":
             self._events.append(Untold(delta.stop_reason))
-            if delta.stop_reason == "pause_turn":
-                finish.pause = Pause(chars=self._text_chars, ids=tuple(self._ids))
         self._events.append(finish)
 
     def _explain(self, delta: Delta) -> None:

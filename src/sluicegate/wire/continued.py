@@ -21,7 +21,6 @@ from sluicegate.messages import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    Untold,
     Usage,
     UsageReport,
 )
@@ -184,7 +183,7 @@ class ContinuedStream(TranslatedStream):
         finish = self._broken_off
         assert finish is not None, "it was broken off"
         assert finish.pause is not None, "that is what it means"
-        self._forget(finish)
+        self._broken_off = None
         if self._seam is None:
             self._seam = _Seam()
             decode_whole = self._decode_whole
@@ -199,11 +198,6 @@ class ContinuedStream(TranslatedStream):
         finish, self._broken_off = self._broken_off, None
         assert finish is not None, "it was broken off"
         super()._finished(finish)
-
-    def _forget(self, finish: Finish) -> None:
-        self._broken_off = None
-        if finish.raw_reason in self.untold:
-            self.untold.remove(finish.raw_reason)
 
     def _finished(self, event: Finish) -> None:
         if event.pause is not None:
@@ -243,15 +237,7 @@ def continued_events(answers: Sequence[list[StreamEvent]]) -> list[StreamEvent]:
                 usage = event.usage or usage
         finish = broken_off(events) if number < len(answers) - 1 else None
         if finish is not None and finish.pause is not None:
-            following = [event for event in following if not _is_pause(event, finish)]
+            following = [event for event in following if event is not finish and not isinstance(event, End)]
             seam.next_call(finish.pause, usage)
         told += following
     return told
-
-
-def _is_pause(event: StreamEvent, finish: Finish) -> bool:
-    return (
-        isinstance(event, End)
-        or event is finish
-        or (isinstance(event, Untold) and event.what == finish.raw_reason)
-    )

@@ -341,10 +341,10 @@ class GeminiAnswerDecoder:
             self._fail(StreamError(status=502, message=message, code=reason))
             return
         choice.finish = Finish(ours, choice.index, raw_reason=reason)
-        if reason == "CONTINUATION":
+        if reason == "CONTINUATION" and choice.token:
+            choice.finish.pause = Pause(choice.token, choice.text.chars, tuple(choice.ids))
+        elif reason == "CONTINUATION":
             self._events.append(Untold(reason))
-            if choice.token:
-                choice.finish.pause = Pause(choice.token, choice.text.chars, tuple(choice.ids))
         self._events.append(choice.finish)
 
     def _begin_part(self, choice: _Choice, kind: str) -> None:

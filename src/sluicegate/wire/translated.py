@@ -201,6 +201,8 @@ class TranslatedStream:
         reason = event.reason
         if event.choice in self._called and reason not in _KEEPS_REASON:
             reason = "tool_calls"
+        if event.pause is not None and event.raw_reason is not None:
+            self._name(event.raw_reason)
         self._reasons[event.choice] = (reason, event.stop_sequence)
         self.finish_reason = reason
 
