@@ -38,6 +38,7 @@ async def test_videos_files_and_batches_by_the_node_sdk(simulator: Simulator, tm
         assert seen["video"]["model"] == "sora-2"
         assert seen["video"]["id"].startswith("video_sg0")
         assert seen["bytes"] == 4000
+        assert seen["edited"] == ["4", "12"]
         assert seen["listed"] == [seen["video"]["id"]]
         assert seen["deleted"] is True
         assert seen["unknown"] == 404
@@ -45,6 +46,7 @@ async def test_videos_files_and_batches_by_the_node_sdk(simulator: Simulator, tm
         assert True in seen["batches"]
         assert seen["files"] >= 1
         assert seen["dropped"] is True
-        rows = await gate.wait_for_rows(2)
-        assert sorted(row.client_format for row in rows) == ["batches", "videos"]
+        rows = await gate.wait_for_rows(4)
+        kinds = ["batches", "video_edit", "video_extension", "videos"]
+        assert sorted(row.client_format for row in rows) == kinds
         assert all(row.status == "ok" and row.cost_nano_usd > 0 for row in rows)

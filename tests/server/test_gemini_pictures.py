@@ -15,7 +15,7 @@ from tests.inprocess import InProcessGate
 from tests.server.test_uploads import form, head, post
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
-LARGE_PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4096
+LARGE_PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 16_384
 PRICE = {"input": 0.3, "output": 2.5, "output_image": 30}
 NANO_PER_INPUT, NANO_PER_IMAGE_TOKEN = 300, 30_000
 

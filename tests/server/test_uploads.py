@@ -59,7 +59,7 @@ async def post(gate: InProcessGate, path: str, body: bytes) -> Any:
 
 
 SOUND = bytes(range(256)) * 8
-LARGE = bytes(range(256)) * 4096  # 1 MiB
+LARGE = bytes(range(256)) * 16_384  # 4 MiB
 
 
 @pytest.mark.parametrize("sound", [SOUND, LARGE], ids=["small", "large"])

@@ -26,8 +26,10 @@ from sluicegate.errors import (
     SluicegateError,
     TooLarge,
 )
+from sluicegate.server import piecemeal
 from sluicegate.server.exchange import HIGH_WATER_BYTES, BodySink, Exchange
 from sluicegate.server.http_head import END_OF_HEAD, MAX_HEAD_BYTES, ChunkedBody, check_beginning
+from sluicegate.server.piecemeal import Piecemeal
 
 if TYPE_CHECKING:
     from sluicegate.server.inbound import InboundServer
@@ -235,12 +237,17 @@ class InboundConnection(asyncio.Protocol):
 
     def _stream_body(self, exchange: Exchange, sink: BodySink, rest: bytes) -> None:
         if not exchange.complete:
+            self.transport.set_protocol(Piecemeal(self, self.data_received))
             self._await_body(exchange, rest)
             return
         exchange.body_bytes = len(rest)
         exchange.hold(len(rest))
         sink.feed(rest)
         sink.completed()
+
+    def write_piecemeal(self) -> None:
+        """Keep less of answers in memory from now on: who has come for one file comes for others."""
+        self.transport.set_write_buffer_limits(piecemeal.HIGH_WATER_BYTES, piecemeal.LOW_WATER_BYTES)
 
     def pause_body(self) -> None:
         """Read no more of the body; its clock stands still."""
@@ -293,6 +300,7 @@ class InboundConnection(asyncio.Protocol):
             return
         self._chunks = None
         if exchange.body_sink is not None:
+            self.transport.set_protocol(self)
             exchange.complete = True
             self._state = _BUSY
             self._wait_until(_NEVER)

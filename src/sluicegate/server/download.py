@@ -103,6 +103,9 @@ class Download:
         lines = self._lines + b"".join(
             b"%b: %b\r\n" % (name, self._headers[name]) for name in _PASSED if name in self._headers
         )
+        if self._connection is not None:
+            self._connection.read_piecemeal()
+        self._exchange.write_piecemeal()
         size = self._headers.get(b"content-length", b"")
         if size.isdigit():
             self._exchange.start_sized(status, lines, int(size))
@@ -127,6 +130,8 @@ class Download:
         if self.done.done():
             return
         if self._status in (200, 206):
+            if self._connection is not None:
+                self._connection.read_at_once()
             self._exchange.end()
             self.done.set_result(None)
         elif self._status == 404:

@@ -270,6 +270,11 @@ class Exchange(RequestHead):
         self.ended = True
         self._connection.reset()
 
+    def write_piecemeal(self) -> None:
+        """Have the writer of a large answer pause sooner."""
+        if not self.gone and not self.ended:
+            self._connection.write_piecemeal()
+
     def pause_body(self) -> None:
         """Take no more of a body that is on its way."""
         if not self.gone and not self.ended and not self.complete:

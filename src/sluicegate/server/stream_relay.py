@@ -128,6 +128,9 @@ class StreamRelay(Relay):
             raise DecodeError("http", None, "a text instead of sound")
         if self._passes_bytes and b"json" not in kind.partition(b";")[0]:
             self._sniffed = True
+            if self._connection is not None:
+                self._connection.read_piecemeal()
+            self._exchange.write_piecemeal()
             self.codec.feed(data)
             return
         data = self._beginning + data
@@ -163,6 +166,8 @@ class StreamRelay(Relay):
             raise DecodeError("http", None, "the answer is empty")
         else:
             self.codec.finish()
+            if self._passes_bytes and self._connection is not None:
+                self._connection.read_at_once()
         self.read_done()
 
     def _connection_failed(self, error: UpstreamError) -> None:

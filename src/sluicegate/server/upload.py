@@ -1,6 +1,7 @@
 """A form with files on its way from a client to a provider, without ever being held whole.
 
-It begins to pass once what the gate has to know has come: the fields before the first file, or all of a small form.
+It begins to pass once what the gate has to know has come: the fields before the first file, or all of a small form. For
+a provider that wants it said anew, all of it is waited for, up to a bound.
 A provider that reads slowly pauses the client. What has passed is gone: only a form that is still here whole can be
 sent a second time.
 """
@@ -13,8 +14,11 @@ from sluicegate.errors import BadRequest, SluicegateError, TooLarge
 from sluicegate.server.exchange import Exchange
 from sluicegate.wire.unary.multipart import MODEL, Form
 
+WHOLE_BYTES = 2_097_152
+"""A form that is told to have no more is held whole, like any other body: its fields may come in any order then, as
+they do from SDKs that send them as their caller wrote them, and it can be sent again."""
 HOLD_BYTES = 65_536
-"""A form of no more is held whole; of a larger one, so much while its provider is being connected."""
+"""So much is held of a larger one while its provider is being connected."""
 
 
 IDENTITY_BYTES = 49_152
@@ -156,6 +160,8 @@ class Upload:
         if self._holds_all:
             if self._held_bytes > self._most_held:
                 self.failed(self._too_large_to_hold())
+        elif self._is_small():
+            pass  # it is waited for
         elif self._may_pass():
             if self._held_bytes > HOLD_BYTES:
                 self._ready.set()
@@ -237,6 +243,9 @@ class Upload:
     def resume(self) -> None:
         """Let the client go on."""
         self._exchange.resume_body()
+
+    def _is_small(self) -> bool:
+        return 0 < self._exchange.content_length <= min(WHOLE_BYTES, self._most_held)
 
     def _may_pass(self) -> bool:
         """Whether all has come that has to be known before the rest goes to a provider."""

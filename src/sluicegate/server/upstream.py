@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import httptools
 
 from sluicegate.errors import ConnectFailed, StreamCut, UpstreamError, UpstreamGarbled
+from sluicegate.server.piecemeal import HIGH_WATER_BYTES, LOW_WATER_BYTES, Connection, Piecemeal
 
 if TYPE_CHECKING:
     from sluicegate.server.upstream_pool import Place, UpstreamPool
@@ -201,7 +202,9 @@ class UpstreamConnection:
             self._pool.readmit(self, self.place)
             self._redial()
             return
-        if self.reused and not fed:
+        if fed:
+            self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        elif self.reused:
             self._request = (head, body)
         self._write(head, body)
         if feeder is not None:
@@ -211,6 +214,16 @@ class UpstreamConnection:
         """Send more of the running request's body, framed."""
         if self._transport is not None and self._feeder is not None:
             self._transport.write(data)
+
+    def read_piecemeal(self) -> None:
+        """Take an answer that is a large file in small pieces, until `read_at_once`."""
+        if self._transport is not None:
+            self._transport.set_protocol(Piecemeal(cast(Connection, self), self.feed))
+
+    def read_at_once(self) -> None:
+        """Read as usual: the file has passed."""
+        if self._transport is not None:
+            self._transport.set_protocol(cast(asyncio.BaseProtocol, self))
 
     def pause_reading(self) -> None:
         """Stop taking the answer, until `resume_reading`."""

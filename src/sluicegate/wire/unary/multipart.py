@@ -197,7 +197,8 @@ class Form:
     def _pass_to(self, end: int, start: int = 0) -> None:
         """Put out what has come between two places, and go on after it."""
         if end > start:
-            self.out.append(bytes(self._rest[start:end]))
+            with memoryview(self._rest) as view:  # a slice of the buffer itself would be copied twice
+                self.out.append(bytes(view[start:end]))
         del self._rest[:end]
         self._searched = 0
 
