@@ -9,6 +9,7 @@ from collections.abc import Callable
 from sluicegate.messages import Start, StreamEvent, UsageReport
 from sluicegate.wire.continued import ContinuedStream, broken_off, continued_events
 from sluicegate.wire.translation import Continuation, StreamDecoder
+from sluicegate.wire.wrapped import WrappedDecoder
 
 _MARKS = (b"pause_turn", b"CONTINUATION")
 """A plain answer that holds none of them was not broken off."""
@@ -108,31 +109,21 @@ class GoingOn:
         return continued_events([*self._said, events]) if self._said else events
 
 
-class _Watched:
-    """Shows what a decoder reads. See `StreamDecoder`."""
+class _Watched(WrappedDecoder):
+    """Shows what a decoder reads."""
 
     def __init__(self, decoder: StreamDecoder, continuation: Continuation) -> None:
-        self._decoder = decoder
+        super().__init__(decoder)
         self._continuation = continuation
-
-    @property
-    def upstream_id(self) -> str | None:
-        """The provider's id of the answer."""
-        return self._decoder.upstream_id
-
-    @property
-    def repaired(self) -> bool:
-        """Whether something had to be put right."""
-        return self._decoder.repaired
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         """Take the next bytes. Raises DecodeError."""
         self._continuation.take(data)
         return self._decoder.feed(data)
 
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body. Raises DecodeError where the answer was cut."""
-        return self._decoder.finish()
+    def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Return the events as they are."""
+        return events
 
 
 def _output_of(events: list[StreamEvent]) -> int:

@@ -27,6 +27,7 @@ from sluicegate.messages import (
 from sluicegate.wire.joined import summed
 from sluicegate.wire.translated import TranslatedStream
 from sluicegate.wire.translation import StreamDecoder, StreamEncoder
+from sluicegate.wire.wrapped import WrappedDecoder
 
 
 class _Seam:
@@ -121,27 +122,28 @@ class _Seam:
         )
 
 
-class _FollowingDecoder:
-    """Reads a later call's stream. See `StreamDecoder`."""
+class _FollowingDecoder(WrappedDecoder):
+    """Reads a later call's stream."""
 
     def __init__(self, decoder: StreamDecoder, seam: _Seam, first_id: str | None, repaired: bool) -> None:
-        self._decoder = decoder
+        super().__init__(decoder)
         self._seam = seam
-        self.upstream_id = first_id
+        self._first_id = first_id
         self._repaired = repaired
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the first call's answer."""
+        return self._first_id
 
     @property
     def repaired(self) -> bool:
         """Whether something had to be put right, in this call or before."""
         return self._repaired or self._decoder.repaired
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Take the next bytes. Raises DecodeError."""
-        return self._seam.follow(self._decoder.feed(data))
-
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body. Raises DecodeError where the answer was cut."""
-        return self._seam.follow(self._decoder.finish())
+    def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Return what the events say of the whole answer."""
+        return self._seam.follow(events)
 
 
 class ContinuedStream(TranslatedStream):

@@ -9,13 +9,14 @@ import msgspec
 
 from sluicegate.messages import Citation, Start, StreamEvent, TextDelta, Untold, UsageReport
 from sluicegate.wire.translation import StreamDecoder
+from sluicegate.wire.wrapped import WrappedDecoder
 
 _SAYS_NOTHING = (Start, UsageReport, Untold)
 MIN_REPEATED = 16
 """Characters: a text as long as this that comes again from its beginning is repeated, not written anew."""
 
 
-class Seam:
+class Seam(WrappedDecoder):
     """Reads the stream of a provider that goes on with a text. See `StreamDecoder`."""
 
     def __init__(self, decoder: StreamDecoder, text: str, *, repeats: bool) -> None:
@@ -25,31 +26,13 @@ class Seam:
             text: what the client has.
             repeats: this provider is known to repeat what it was given, however short that is.
         """
-        self._decoder = decoder
+        super().__init__(decoder)
         self._given = given(text)
         self._gap = text[len(self._given) :]
         self._repeated = self._given if repeats or len(self._given) >= MIN_REPEATED else ""
         self._held = ""
         """Text that may turn out to be a repetition."""
         self._passed = False
-
-    @property
-    def upstream_id(self) -> str | None:
-        """The provider's id of the answer."""
-        return self._decoder.upstream_id
-
-    @property
-    def repaired(self) -> bool:
-        """Whether something had to be put right."""
-        return self._decoder.repaired
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        """Take the next bytes. Raises DecodeError."""
-        return self.take(self._decoder.feed(data))
-
-    def finish(self) -> list[StreamEvent]:
-        """Take the end of the body. Raises DecodeError where the answer was cut."""
-        return self.take(self._decoder.finish())
 
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return events as they stand behind the text before them."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sluicegate.messages import End, Finish, Request, Start, StreamEvent, TextDelta, UsageReport
 from sluicegate.wire.translation import Notes, StreamDecoder
+from sluicegate.wire.wrapped import WrappedDecoder
 
 
 def told_to_provider(request: Request, most: int, notes: Notes) -> list[str]:
@@ -39,7 +40,7 @@ def cut_here(request: Request, stop: list[str], notes: Notes) -> None:
     notes.cut_at = stop
 
 
-class StopCutter:
+class StopCutter(WrappedDecoder):
     """Reads one provider's stream through another decoder, up to the first stop sequence. See `StreamDecoder`."""
 
     def __init__(self, decoder: StreamDecoder, stop: Sequence[str], before: str = "") -> None:
@@ -49,26 +50,20 @@ class StopCutter:
             stop: the sequences, none of them empty.
             before: text that the client has already, behind which this answer goes on: a sequence may begin there.
         """
-        self._decoder = decoder
+        super().__init__(decoder)
         self._cut = _Cut(stop, before)
-
-    @property
-    def upstream_id(self) -> str | None:
-        """The provider's id of the answer."""
-        return self._decoder.upstream_id
-
-    @property
-    def repaired(self) -> bool:
-        """Whether something had to be put right."""
-        return self._decoder.repaired
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         """Take the next bytes. Raises DecodeError."""
-        return [] if self._cut.made else self._cut.take(self._decoder.feed(data))
+        return [] if self._cut.made else super().feed(data)
 
     def finish(self) -> list[StreamEvent]:
         """Take the end of the body. Raises DecodeError where the answer was cut by anybody else."""
-        return [] if self._cut.made else self._cut.take(self._decoder.finish())
+        return [] if self._cut.made else super().finish()
+
+    def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Return the events up to the first stop sequence, and the end there."""
+        return self._cut.take(events)
 
 
 def cut_answer(events: list[StreamEvent], stop: Sequence[str], before: str = "") -> list[StreamEvent]:

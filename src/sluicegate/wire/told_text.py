@@ -98,12 +98,17 @@ class Told:
 # ---- one event of each format: its text, maybe empty, or None where it says more than text --------------------------
 
 
-def _chat(event: Json) -> str | None:
-    if event.get("error") is not None:
-        return None
+def _sole_choice(event: Json) -> Json | None:
+    """Return the first choice of an OpenAI chunk; None where there are others, or it says more than text."""
     choices = event.get("choices") or [{}]
-    choice = choices[0]
-    if len(choices) > 1 or choice.get("index") or choice.get("finish_reason") or choice.get("logprobs"):
+    choice: Json = choices[0]
+    says_more = choice.get("index") or choice.get("finish_reason") or choice.get("logprobs")
+    return None if event.get("error") is not None or len(choices) > 1 or says_more else choice
+
+
+def _chat(event: Json) -> str | None:
+    choice = _sole_choice(event)
+    if choice is None:
         return None
     delta = dict(choice.get("delta") or {})
     text: str = delta.pop("content", None) or ""
@@ -112,13 +117,8 @@ def _chat(event: Json) -> str | None:
 
 
 def _completions(event: Json) -> str | None:
-    if event.get("error") is not None:
-        return None
-    choices = event.get("choices") or [{}]
-    choice = choices[0]
-    if len(choices) > 1 or choice.get("index") or choice.get("finish_reason") or choice.get("logprobs"):
-        return None
-    return choice.get("text") or ""
+    choice = _sole_choice(event)
+    return None if choice is None else choice.get("text") or ""
 
 
 def _responses(event: Json) -> str | None:

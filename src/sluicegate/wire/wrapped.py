@@ -1,8 +1,41 @@
-"""A stream around another one: whoever looks at, or adds to, what a finished codec puts out. See `wire.StreamCodec`."""
+"""A stream or a decoder around another one: whoever looks at, adds to, or changes what a finished codec tells.
+
+See `wire.StreamCodec` and `translation.StreamDecoder`.
+"""
 
 from sluicegate.errors import SluicegateError
-from sluicegate.messages import StreamError, Usage
+from sluicegate.messages import StreamError, StreamEvent, Usage
 from sluicegate.wire import Bill, StreamCodec
+from sluicegate.wire.translation import StreamDecoder
+
+
+class WrappedDecoder:
+    """Reads one provider's stream through another decoder; `take` says what becomes of its events."""
+
+    def __init__(self, decoder: StreamDecoder) -> None:
+        self._decoder = decoder
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's id of the answer."""
+        return self._decoder.upstream_id
+
+    @property
+    def repaired(self) -> bool:
+        """Whether something had to be put right."""
+        return self._decoder.repaired
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """Take the next bytes. Raises DecodeError."""
+        return self.take(self._decoder.feed(data))
+
+    def finish(self) -> list[StreamEvent]:
+        """Take the end of the body. Raises DecodeError where the answer was cut."""
+        return self.take(self._decoder.finish())
+
+    def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Return what is told in place of these events."""
+        raise NotImplementedError
 
 
 class WrappedStream:
