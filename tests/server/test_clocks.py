@@ -100,6 +100,19 @@ async def test_x5_a_client_may_tighten_clocks_for_one_request(
     assert HEADER not in dict(simulator.requests[-1].headers), "it is ours"
 
 
+async def test_x5_a_silence_shorter_than_keepalives_is_noticed_in_time(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    simulator.push(Script(answer=WORDS, steps=(Play(stop=3), Stall())))
+    gate = await start_inprocess(make_config(simulator))
+    began = time.monotonic()
+    response = await ask(gate.url, PATH, chat("m"), key=KEY, headers={HEADER: "idle=400ms"}, timeout_s=14.0)
+    assert time.monotonic() - began < 10.0, "keep-alives begin after 15 s"
+    assert check_chat_stream(response.body, end="error").error
+    (row,) = await gate.wait_for_rows(1)
+    assert row.duration_ms > 350
+
+
 async def test_x5_a_total_time_bounds_all_attempts_together(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:

@@ -1,14 +1,18 @@
 """Streams that break off behind a hedge, and a next provider that is late: it is waited for, or the client leaves."""
 
 import asyncio
+import contextlib
 import socket
+import sqlite3
+import subprocess
+import sys
 
 import msgspec
 import pytest
 
 from sluicegate.routing.hedge import MIN_MEASURED
 from sluicegate.simulator.script import Script, Stall
-from tests.conftest import KEY, PRICE, MakeSimulator, StartInProcess, make_config
+from tests.conftest import KEY, PRICE, MakeSimulator, StartGate, StartInProcess, make_config
 from tests.fakes import Client, ask, request_bytes
 from tests.grammar.chat import check_chat_stream
 from tests.grid.scenes import Prompt
@@ -116,3 +120,31 @@ async def test_X4_a_second_that_is_late_is_waited_for_with_keep_alives(
     parsed = check_chat_stream(response.body, model=model, keepalive=True, cost_nano_usd=COST)
     assert parsed.text == WHOLE
     assert parsed.keepalives
+
+
+async def test_the_whole_gate_books_one_charge_and_the_operators_row(
+    start_gate: StartGate, make_simulator: MakeSimulator
+) -> None:
+    first, second = await make_simulator(), await make_simulator()
+    gate = await start_gate(configuration(first, second) | {"admin": {"listen": "{admin_listen}"}})
+    first.push(broken("chat", "cut"))
+    second.push(rest())
+    model = model_of("chat", "messages")
+    heard = heard_stream("chat", await ask(gate.url, CHAT, BODY | {"model": model}, key=KEY), model)
+    assert (heard.text, heard.cost_nano_usd) == (WHOLE, COST)
+    await asyncio.sleep(0.5)  # a row is visible by then
+    (row,) = await asyncio.to_thread(gate.usage)
+    assert (row["status"], row["attempts"], row["provider"], row["cost_nano_usd"]) == (
+        "ok",
+        2,
+        "second-messages",
+        COST,
+    )
+    found = "SELECT request_id, attempt, provider, reason FROM provider_costs"
+    with contextlib.closing(sqlite3.connect(gate.config.parent / "sluicegate.db")) as store:
+        assert store.execute(found).fetchall() == [(row["request_id"], 1, "first-chat", "continued")]
+    command = [sys.executable, "-m", "sluicegate", "ledger", "verify", "--config", str(gate.config)]
+    verified = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=30)
+    assert verified.returncode == 0, verified.stdout
+    metrics = await ask(f"http://{gate.host}:{gate.admin_port}", "/metrics", method="GET")
+    assert b'sluicegate_streams_continued_total{provider="second-messages"} 1' in metrics.body
