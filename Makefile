@@ -25,7 +25,7 @@ $(SDK_INSTALLED): tests/sdk/package-lock.json scripts/install-node
 	@scripts/install-node tests/sdk
 	@[ ! -e $@ ] || touch $@
 
-clients: $(CLIENTS_INSTALLED)  ## the coding agents and libraries that tests/clients runs (about 1 GB)
+clients: $(CLIENTS_INSTALLED)  ## the coding agents and libraries that tests/clients runs (about 1.3 GB)
 
 $(CLIENTS_INSTALLED): $(INSTALLED) tests/clients/package-lock.json tests/clients/requirements.lock scripts/install-clients scripts/install-node
 	@scripts/debian-packages nodejs npm

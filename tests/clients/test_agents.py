@@ -7,8 +7,6 @@ is lost on the way is on a list of things that do not matter.
 import base64
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 
 from sluicegate.messages import Format
 from sluicegate.simulator import Answer
-from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, GEMINI_CLI, Agent, Run
+from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, Agent, Run
 from tests.clients.conftest import World
 from tests.clients.world import (
     ALIASES,
@@ -26,6 +24,7 @@ from tests.clients.world import (
     SECRET,
     SIGNATURE,
     TEXT,
+    Commands,
     asking,
     cost_nano,
     final,
@@ -48,20 +47,8 @@ LOST: dict[Format, frozenset[str]] = {
 mid-conversation, which Gemini gets as marked user text."""
 
 
-def needs_node(agent: Agent) -> None:
-    if agent is not GEMINI_CLI:
-        return
-    node = shutil.which("node")
-    printed = (
-        "" if node is None else subprocess.run([node, "--version"], capture_output=True, text=True).stdout
-    )
-    if int(re.sub(r"\D.*", "", printed.lstrip("v")) or 0) < 20:
-        pytest.skip(f"Gemini CLI needs Node.js 20, here is {printed.strip() or 'none'}")
-
-
-def turn(world: World, agents: Path, folder: Path, agent: Agent, model: str, *answers: Answer) -> Run:
+def turn(world: World, agents: Commands, folder: Path, agent: Agent, model: str, *answers: Answer) -> Run:
     """Let an agent take a turn in which its provider gives these answers."""
-    needs_node(agent)
     _, upstream = ALIASES.get(model, ("", model))
     script(world.simulator, upstream, answers, agent.tool)
     return agent.run(agents, folder / "home", world.tap.url, KEY, model)
@@ -100,14 +87,18 @@ def check(world: World, agent: Agent, model: str, run: Run, *answers: Answer, ta
 @pytest.mark.parametrize(
     ("agent", "target"), PAIRS, ids=[f"{agent.name}-on-{target}" for agent, target in PAIRS]
 )
-def test_a_turn_with_a_tool(world: World, agents: Path, tmp_path: Path, agent: Agent, target: Format) -> None:
+def test_a_turn_with_a_tool(
+    world: World, agents: Commands, tmp_path: Path, agent: Agent, target: Format
+) -> None:
     model = f"on-{target}-for-{agent.command}"
     answers = (asking((agent.tool, agent.arguments(write_file(tmp_path)))), final())
     run = turn(world, agents, tmp_path, agent, model, *answers)
     check(world, agent, model, run, *answers, target=target)
 
 
-def test_claude_code_searches_tools_and_reads_a_picture(world: World, agents: Path, tmp_path: Path) -> None:
+def test_claude_code_searches_tools_and_reads_a_picture(
+    world: World, agents: Commands, tmp_path: Path
+) -> None:
     """On a model it knows: adaptive thinking, tools that are loaded by a search, a picture in a tool's result."""
     path = write_file(tmp_path)
     picture = tmp_path / "p.png"
@@ -134,7 +125,7 @@ def test_claude_code_searches_tools_and_reads_a_picture(world: World, agents: Pa
     assert len(last["user"]) <= 64
 
 
-def test_codex_searches_tools_and_patches(world: World, agents: Path, tmp_path: Path) -> None:
+def test_codex_searches_tools_and_patches(world: World, agents: Commands, tmp_path: Path) -> None:
     """On a model it knows: a search for tools of its own, what it found in a namespace, a free-form tool."""
     path = write_file(tmp_path)
     patch = "*** Begin Patch\n*** Add File: made.txt\n+made\n*** End Patch\n"
@@ -158,8 +149,9 @@ def test_codex_searches_tools_and_patches(world: World, agents: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=[agent.name for agent in AGENTS])
-def test_without_credit_the_gate_is_heard(world: World, agents: Path, tmp_path: Path, agent: Agent) -> None:
-    needs_node(agent)
+def test_without_credit_the_gate_is_heard(
+    world: World, agents: Commands, tmp_path: Path, agent: Agent
+) -> None:
     model = f"on-{FORMATS[agent is not CLAUDE_CODE]}-poor-{agent.command}"
     run = agent.run(agents, tmp_path / "home", world.tap.url, POOR_KEY, model)
     assert run.code != 0

@@ -5,9 +5,10 @@ tool read: the text of a file that only the client can see.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sluicegate.messages import Format
 from sluicegate.simulator import Answer, Script, SimulatorProcess, ToolCall
@@ -29,6 +30,18 @@ TEXT = ("The level ", "is 4711 mm.")
 SIGNATURE = "c2lnbmVkIGJ5IHRoZSBtb2RlbA=="
 PRICE = {"input": 1, "cache_read": 0.1, "output": 2}
 NANO_IN, NANO_OUT = 1_000, 2_000
+
+
+class Commands(NamedTuple):
+    """Where the agents' commands lie, and the Node.js that runs them."""
+
+    agents: Path
+    node: Path
+
+    @property
+    def path(self) -> str:
+        """What an agent finds on its PATH."""
+        return f"{self.agents}:{self.node}:{os.environ['PATH']}"
 
 
 def configuration(provider_url: str) -> str:
