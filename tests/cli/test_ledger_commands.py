@@ -65,6 +65,8 @@ def test_corrections_are_about_a_request_and_adjustments_about_none(used: Sluice
     assert balance(used) == before - 3_000_000
     used("ledger", "adjust", "dev", "0.013", "--request", "r1")
     assert used("ledger", "adjust", "dev", "0.000000001", "--request", "r1").status == 2
+    assert used("ledger", "adjust", "dev", "1").out.startswith("$1 put into account 'dev', which has $")
+    assert used("ledger", "adjust", "dev", "-1").out.startswith("$1 taken out of account 'dev', which has $")
     used("ledger", "adjust", "dev", "1")
     assert balance(used) == before + 1_010_000_000
     kinds = [
@@ -72,7 +74,7 @@ def test_corrections_are_about_a_request_and_adjustments_about_none(used: Sluice
         for line in used("ledger", "export", "--json").lines()
         if line["account"] == "customer:dev"
     ]
-    assert kinds[-3:] == ["correction", "correction", "adjust"]
+    assert kinds[-5:] == ["correction", "correction", "adjust", "adjust", "adjust"]
     assert used("ledger", "verify").status == 0
 
 

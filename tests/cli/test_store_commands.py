@@ -266,3 +266,40 @@ def test_a_lost_store_is_not_begun_anew_while_there_are_journals(
             r"sluicegate: there is no store at .+store\.db, but .+ put the store back.+\n", run.err
         )
         assert not (tmp_path / "store.db").exists()
+
+
+def test_what_the_configuration_would_not_take_is_refused(sluicegate: Sluicegate) -> None:
+    for arguments, told in {
+        ("create", ""): "the name must be a name of 1 to 100 printable characters",
+        ("create", "a\nb"): "the name must be a name",
+        ("create", "joe", "--account", " "): "--account must be a name",
+        ("create", "joe", "--model", "a*b"): "--model may have one * only, at the end",
+        ("create", "joe", "--expires", "9999-12-31T23:59:59-14:00"): "--expires must be a date or time",
+        ("create", "joe", "--balance", "9" * 5000): "--balance: not a decimal amount of USD",
+        ("topup", "nobody", "5"): "there is no key 'nobody'; --account names an account",
+    }.items():
+        run = sluicegate("keys", *arguments)
+        assert (run.status, run.out) == (2, ""), arguments
+        assert told in run.err
+    run = sluicegate("keys", "create", "joe", "--acount", "team")
+    assert run.status == 2
+    assert "--account" in run.err
+    assert len(sluicegate("keys", "list", "--json").lines()) == 1
+
+
+def test_a_key_past_its_time_is_listed_as_expired(sluicegate: Sluicegate) -> None:
+    assert "no model elsewhere" in sluicegate("keys", "create", "joe", "--model", "elsewhere").err
+    sluicegate("keys", "limit", "joe", "--expires", "2020-01-01")
+    dev, joe = sluicegate("keys", "list").out.splitlines()[1:]
+    assert "in force" in dev
+    assert "expired" in joe
+
+
+def test_a_table_is_whole_however_narrow_the_window(
+    sluicegate: Sluicegate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a-name-that-is-longer-than-the-window-which-it-is-shown-in"
+    sluicegate("keys", "create", name, "--day-usd", "5")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert f"{name}  " in sluicegate("keys", "list").out
+    assert all("in force" in line for line in sluicegate("keys", "list").out.splitlines()[1:])

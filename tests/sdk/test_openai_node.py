@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gate import RunningGate
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 from tests.sdk.world import COST_NANO, KEY, POOR_KEY, SLOW_KEYS, TEXT
 
@@ -18,7 +19,7 @@ SCRIPT = Path(__file__).with_name("openai.mjs")
 
 def node(gate: RunningGate, thing: str, model: str = "plain", key: str = KEY) -> Any:
     """Let Node do one thing, and return what it saw."""
-    command = ["node", str(SCRIPT), f"{gate.url}/v1", key, thing, model]
+    command = [NODE, str(SCRIPT), f"{gate.url}/v1", key, thing, model]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert not run.stderr
     return json.loads(run.stdout)

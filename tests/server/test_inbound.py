@@ -16,6 +16,7 @@ from sluicegate.server.client_connection import READ_AHEAD_BYTES
 from sluicegate.server.exchange import HIGH_WATER_BYTES, Exchange
 from sluicegate.server.inbound import UNSENT_BYTES
 from tests.fakes import Client, request_bytes
+from tests.node import NODE
 from tests.server.http_world import World, serving
 
 TEXT = b"content-type: text/plain\r\n"
@@ -423,12 +424,12 @@ main().catch(e => { console.log(String(e), String(e.cause)); process.exit(1); })
 """
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+@pytest.mark.skipif(shutil.which(NODE) is None, reason="needs Node")
 async def test_node_gets_an_answer_that_is_given_while_it_sends() -> None:
     async with serving(echo) as world:
         world.app.on_head = lambda exchange: exchange.respond(401, TEXT, b"no key")
         node = await asyncio.create_subprocess_exec(
-            "node",
+            NODE,
             "-e",
             NODE_EARLY,
             world.url,

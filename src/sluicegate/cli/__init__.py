@@ -53,6 +53,7 @@ def build(chosen: str | None) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     root.callback()(_root)
     for command in COMMANDS:

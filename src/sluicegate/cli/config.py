@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @app.command()
 def check(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Say whether a configuration is right, what it warns of, and what each model costs."""
+    """Check a configuration, and tell what each model costs."""
     try:
         loaded = load(config, os.environ)
         catalogue = loaded.worker_settings(b"", os.environ).catalogue
@@ -40,13 +40,13 @@ def check(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
 
 @app.command()
 def schema(as_json: AsJson = False) -> None:
-    """Print the JSON Schema of the configuration; an editor can complete and check by it."""
+    """Print the JSON Schema of the configuration, for editors."""
     print(json.dumps(json_schema(), ensure_ascii=False, indent=None if as_json else 2))
 
 
 @app.command()
 def init(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Write a commented configuration to start from; a file that is there is left alone."""
+    """Write a commented configuration to start from. A file that is there is left alone."""
     try:
         with config.open("x", encoding="utf-8") as file:
             file.write(STARTER)

@@ -8,6 +8,7 @@ that lies in the folder.
 """
 
 import contextlib
+import fcntl
 import json
 import secrets
 import shlex
@@ -81,7 +82,9 @@ class Provider(NamedTuple):
 
 
 def demo(
-    port: Annotated[int, typer.Option(help="The gate's port; its admin port is one higher.")] = 4000,
+    port: Annotated[
+        int, typer.Option(min=1, max=65534, help="The gate's port; its admin port is one higher.")
+    ] = 4000,
     once: Annotated[bool, typer.Option("--once", help="Leave after the tour instead of serving on.")] = False,
 ) -> None:
     """Stream one answer of a bundled model through a gate, and see what it cost."""
@@ -107,7 +110,11 @@ def demo(
 def _run(console: Console, children: contextlib.ExitStack, port: int, once: bool) -> None:
     for number in (port, port + 1):
         _check_port_is_free(number)
-    FOLDER.mkdir(exist_ok=True)
+    _check_folder_is_free()
+    try:
+        FOLDER.mkdir(exist_ok=True)
+    except OSError as error:
+        raise DemoFailed(f"{FOLDER.absolute()} cannot be made ({error.strerror}).") from None
     key = _demo_key()
     provider = _start_provider(console, children)
     configuration = CONFIGURATION.format(
@@ -161,6 +168,19 @@ def _check_port_is_free(port: int) -> None:
             raise DemoFailed(
                 f"Port {port} cannot be had ({error.strerror}); try --port with another."
             ) from None
+
+
+def _check_folder_is_free() -> None:
+    """See that no other demo serves out of the folder, before its configuration and logs are written anew."""
+    try:
+        with (FOLDER / "journal" / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return
+    except BlockingIOError:
+        raise DemoFailed(
+            f"Another demo serves out of {FOLDER}: end it first, or run this one in another folder."
+        ) from None
 
 
 def _demo_key() -> str:

@@ -1,15 +1,18 @@
 """`sluicegate keys`: make gateway keys, list them, take them out of force, give them credit and limits."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import key_secret, load_config, perform, print_json
+from sluicegate.cli.tables import print_table
+from sluicegate.clock import SystemClock
 from sluicegate.config import DEFAULT_FILE
-from sluicegate.config.values import parse_instant
+from sluicegate.config.meaning import serves
+from sluicegate.config.values import parse_instant, parse_model_id, parse_name
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO, format_usd, parse_usd
 from sluicegate.store.keys import mint_key
@@ -18,26 +21,30 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 NONE = "none"
 _SIGNED = {"ignore_unknown_options": True}
-"""Lets a negative number through as an argument, so that it is refused as such and not as an option."""
+"""Lets a negative amount through as an argument, so that it is refused as such and not as an option."""
 
 Which = Annotated[str, typer.Argument(help="Name, id or visible prefix.", show_default=False)]
 Models = Annotated[
-    list[str] | None, typer.Option("--model", help="A model it may use; again for more; `*` at an end.")
+    list[str] | None,
+    typer.Option("--model", metavar="ID", help="A model it may use; again for more; `*` at an end."),
 ]
-Rpm = Annotated[str | None, typer.Option(help="Requests a minute, or none.")]
-Tpm = Annotated[str | None, typer.Option(help="Tokens a minute, or none.")]
-MaxStreams = Annotated[str | None, typer.Option(help="Requests at once, or none.")]
-DayUsd = Annotated[str | None, typer.Option(help="USD a day (UTC), or none.")]
-WeekUsd = Annotated[str | None, typer.Option(help="USD a week, or none.")]
-MonthUsd = Annotated[str | None, typer.Option(help="USD a month, or none.")]
-LifetimeUsd = Annotated[str | None, typer.Option(help="USD in all, or none.")]
-Expires = Annotated[str | None, typer.Option(help="When it ends: 2026-12-31 or 2026-12-31T18:00Z, or none.")]
+Rpm = Annotated[str | None, typer.Option(metavar="N", help="Requests a minute, or none.")]
+Tpm = Annotated[str | None, typer.Option(metavar="N", help="Tokens a minute, or none.")]
+MaxStreams = Annotated[str | None, typer.Option(metavar="N", help="Requests at once, or none.")]
+DayUsd = Annotated[str | None, typer.Option(metavar="USD", help="USD a day (UTC), or none.")]
+WeekUsd = Annotated[str | None, typer.Option(metavar="USD", help="USD a week, or none.")]
+MonthUsd = Annotated[str | None, typer.Option(metavar="USD", help="USD a month, or none.")]
+LifetimeUsd = Annotated[str | None, typer.Option(metavar="USD", help="USD in all, or none.")]
+Expires = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="When it ends: 2026-12-31 or 2026-12-31T18:00Z, or none.")
+]
 OnLimit = Annotated[
-    str | None, typer.Option(help="`stop` a stream that passes a spending limit, or let it `finish`.")
+    str | None,
+    typer.Option(metavar="WORD", help="`stop` a stream that passes a spending limit, or let it `finish`."),
 ]
 
 
-@app.command(context_settings=_SIGNED)
+@app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What to call it.", show_default=False)],
     account: Annotated[str | None, typer.Option(help="Who pays; else an account of its own name.")] = None,
@@ -59,6 +66,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it: this once, as only its hash is kept."""
+    for what, text in (("the name", name), ("--account", account)):
+        _checked(what, parse_name, text)
     args: dict[str, Any] = {"name": name, "account": account, "unlimited": unlimited}
     if balance is not None:
         args["balance_nano"] = _usd("--balance", balance)
@@ -66,6 +75,9 @@ def create(
         model, rpm, tpm, max_streams, day_usd, week_usd, month_usd, lifetime_usd, expires, on_limit
     )
     settings = load_config(config)
+    for pattern in model or ():
+        if not serves(settings.sections, pattern):
+            typer.echo(f"there is no model {pattern} in {config}", err=True)
     new = mint_key(key_secret(settings))
     args |= {"id": new.id, "prefix": new.prefix, "hash": new.hash.hex()}
     made = perform(settings, "keys.create", args)["key"]
@@ -86,11 +98,21 @@ def list_keys(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> Non
         return
     table = Table("name", "prefix", "account", "balance", "limits", "state", box=None, pad_edge=False)
     for key in keys:
-        state = "revoked" if key["revoked"] else "in force"
         table.add_row(
-            key["name"], key["prefix"] + "…", key["account"], _balance(key), _limits_shown(key), state
+            key["name"], key["prefix"] + "…", key["account"], _balance(key), _limits_shown(key), _state(key)
         )
-    Console().print(table)
+    print_table(table)
+
+
+def _state(key: dict[str, Any]) -> str:
+    if key["revoked"]:
+        return "revoked"
+    expires_at = key["expires_at"]
+    return (
+        "expired"
+        if expires_at is not None and parse_instant(expires_at) <= SystemClock().now()
+        else "in force"
+    )
 
 
 @app.command()
@@ -119,9 +141,13 @@ def topup(
     if amount_nano == 0:
         raise BadRequest("the amount must be above 0")
     who = {"account" if account else "key": key}
-    done = perform(
-        load_config(config), "keys.topup", {**who, "amount_nano": amount_nano, "reference": reference}
-    )
+    try:
+        done = perform(
+            load_config(config), "keys.topup", {**who, "amount_nano": amount_nano, "reference": reference}
+        )
+    except BadRequest as refused:
+        hint = "" if account or "there is no key" not in refused.message else "; --account names an account"
+        raise BadRequest(refused.message + hint) from None
     if as_json:
         told = {"account": done["account"]["id"], "balance_nano_usd": done["account"]["balance_nano_usd"]}
         print_json({**told, "posted": done["posted"], "reference": done["reference"]})
@@ -130,7 +156,7 @@ def topup(
     typer.echo(f"account {done['account']['id']!r} has {_balance(done['account'])}{again}")
 
 
-@app.command(context_settings=_SIGNED)
+@app.command()
 def limit(
     key: Which,
     model: Models = None,
@@ -176,7 +202,7 @@ def _limits(
     """
     changes: dict[str, Any] = {}
     if models:
-        changes["models"] = models
+        changes["models"] = [_checked("--model", parse_model_id, pattern) for pattern in models]
     for name, text in (("rpm", rpm), ("tpm", tpm), ("max_streams", max_streams)):
         if text is not None:
             changes[name] = None if text == NONE else _count("--" + name.replace("_", "-"), text)
@@ -194,6 +220,18 @@ def _limits(
             raise BadRequest("--on-limit must be stop or finish")
         changes["on_limit"] = on_limit
     return changes
+
+
+def _checked(what: str, parse: Callable[[str], str], text: str | None) -> str | None:
+    """Return a text that the configuration would take too.
+
+    Raises:
+        BadRequest: it would not; says why.
+    """
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise BadRequest(f"{what} {error}") from None
 
 
 def _usd(what: str, text: str) -> int:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from sluicegate.cli.ledger_export import ExportFormat, export_csv, export_jsonl, export_parquet
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.reconciliation import compare, read_invoice, show_difference, table_of_differences
 from sluicegate.cli.statements import print_statement
 from sluicegate.cli.store_access import key_secret, load_config, perform, print_json, read
+from sluicegate.cli.tables import print_table
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd, parse_usd
@@ -42,7 +42,7 @@ def verify(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute balances, settlements and the chain of hashes; status 1 where something is wrong."""
+    """Prove balances, settlements and the chain of hashes. Status 1 where something is wrong."""
     anchors = [read_anchor(text) for text in anchor or ()]
     report = read(load_config(config), lambda store: store.verify(anchors))
     if as_json:
@@ -64,7 +64,7 @@ def verify(
 
 @app.command()
 def anchors(config: ConfigFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Print the last link of each day (UTC), to be noted elsewhere; today's still moves."""
+    """Print the last link of each UTC day, to be noted elsewhere. Today's still moves."""
     for anchor in read(load_config(config), lambda store: store.anchors()):
         if as_json:
             print_json(show_anchor(anchor))
@@ -82,7 +82,7 @@ def export(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Write both sides of every entry, in the order they were posted; the lines of an entry sum to zero."""
+    """Write both sides of every entry, in the order of posting. The lines of an entry sum to zero."""
     if as_json:
         form = ExportFormat.JSONL
     settings = load_config(config)
@@ -103,7 +103,7 @@ def statement(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Tell an account what it held, was given and was charged for in a month."""
+    """Tell an account its month: what it held, got and was charged."""
     since, until = month_of(month)
     told = read(load_config(config), lambda store: store.statement(account, since, until))
     if as_json:
@@ -128,7 +128,7 @@ def reconcile(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a provider's invoice against what was used of it; status 1 where they differ."""
+    """Hold a provider's invoice against what was used of it. Status 1 where they differ."""
     settings = load_config(config)
     theirs = read_invoice(invoice)
     since, until = month_of(month)
@@ -139,7 +139,7 @@ def reconcile(
         for each in differences:
             print_json(show_difference(each, tolerance))
     else:
-        Console().print(table_of_differences(differences, tolerance))
+        print_table(table_of_differences(differences, tolerance))
     if wrong:
         raise typer.Exit(1)
 
@@ -155,7 +155,7 @@ def refund(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Give back what a request was charged, or a part of it, to the account that paid."""
+    """Give back what a request was charged, or a part of it."""
     amount_nano = None if usd is None else _usd(usd)
     if amount_nano is not None and amount_nano <= 0:
         raise BadRequest("the amount must be above 0")
@@ -175,18 +175,19 @@ def adjust(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Put credit right by a new entry: into an account, or out of what is free of it."""
+    """Put an account's credit right by a new entry. What is taken out comes of what is free."""
+    amount_nano = _usd(usd)
     args = {
         "account": account,
-        "amount_nano": _usd(usd),
+        "amount_nano": amount_nano,
         "request_id": request,
         "reference": reference,
         "note": note,
     }
-    _tell_moved(perform(load_config(config), "accounts.adjust", args), as_json)
+    _tell_moved(perform(load_config(config), "accounts.adjust", args), as_json, out=amount_nano < 0)
 
 
-def _tell_moved(done: dict[str, Any], as_json: bool) -> None:
+def _tell_moved(done: dict[str, Any], as_json: bool, *, out: bool = False) -> None:
     account = done["account"]
     if as_json:
         print_json(
@@ -196,7 +197,8 @@ def _tell_moved(done: dict[str, Any], as_json: bool) -> None:
         return
     again = "" if done["posted"] else " (this reference was posted before)"
     moved, balance = format_usd(done["amount_nano_usd"]), format_usd(account["balance_nano_usd"])
-    typer.echo(f"moved ${moved}: account {account['id']!r} has ${balance}{again}")
+    way = "taken out of" if out else "put into"
+    typer.echo(f"${moved} {way} account {account['id']!r}, which has ${balance}{again}")
 
 
 def _usd(text: str) -> int:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import load_config, print_json
+from sluicegate.cli.tables import print_table
 from sluicegate.config import DEFAULT_FILE, load
 from sluicegate.config.loading import is_price_file
 from sluicegate.money import format_usd
@@ -40,7 +40,7 @@ def diff(
     config: ConfigFile = DEFAULT_FILE,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a file would change about the prices in force; nothing is changed.
+    """Show what a file would change about the prices in force. Nothing is changed.
 
     In force is what the running gate charges by; where none runs, what the configuration says.
     """
@@ -63,7 +63,7 @@ def diff(
             _shown(change.rate, change.new),
             _percent(change),
         )
-    Console().print(table)
+    print_table(table)
 
 
 def _in_force(config: Path) -> tuple[Listing, str]:

@@ -51,7 +51,9 @@ def read_invoice(path: Path) -> Figures:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return _read(csv.DictReader(file), path)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path} is not UTF-8 text") from None
+    except (OSError, csv.Error) as error:
         raise BadRequest(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -65,13 +67,17 @@ def _read(lines: "csv.DictReader[str]", path: Path) -> Figures:
         for column in columns:
             text = (line[column] or "0").strip()
             try:
-                amount = parse_usd(text) if column == COST else int(text)
-                if column != COST and amount < 0:
-                    raise ValueError(f"below 0: {text!r}")
+                amount = parse_usd(text) if column == COST else _count(text)
             except ValueError as error:
                 raise BadRequest(f"{path}, line {lines.line_num}, {column}: {error}") from None
             of_model[column] += amount
     return figures
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise ValueError(f"no whole number of at most 18 digits: {text[:40]!r}")
+    return int(text)
 
 
 async def compare(

@@ -1,17 +1,22 @@
 """`sluicegate simulate`: a scripted provider for load tests and for trying faults."""
 
+import ssl
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from sluicegate.errors import BadRequest
 from sluicegate.simulator.process import run
 from sluicegate.simulator.server import words
 from sluicegate.simulator.settings import SimulatorSettings
 
 
 def simulate(
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 4010,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 4010,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     tls_cert: Annotated[str | None, typer.Option(help="Certificate file (PEM): speaks TLS.")] = None,
     tls_key: Annotated[str | None, typer.Option(help="Key file (PEM).")] = None,
@@ -33,6 +38,11 @@ def simulate(
             line = msgspec.json.encode({"model": word, "answer": meaning}).decode()
             typer.echo(line if as_json else f"{word:20} {meaning}")
         return
+    for file in (tls_cert, tls_key):
+        if file is not None and not Path(file).is_file():
+            raise BadRequest(f"there is no file {file}")
+    if tls_key is not None and tls_cert is None:
+        raise BadRequest("--tls-key goes with --tls-cert")
     settings = SimulatorSettings(
         host=host,
         port=port,
@@ -48,6 +58,7 @@ def simulate(
     )
     try:
         run(settings)
+    except ssl.SSLError:
+        raise BadRequest("--tls-cert and --tls-key are no PEM certificate and the key that fits it") from None
     except OSError as error:
-        typer.echo(f"cannot listen on {host}:{port}: {error.strerror or error}", err=True)
-        raise typer.Exit(1) from None
+        raise BadRequest(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

@@ -1,8 +1,9 @@
 """Statements of account as `ledger statement` prints them."""
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
+from sluicegate.cli.tables import print_table
 from sluicegate.money import format_usd
 from sluicegate.store import Statement
 from sluicegate.store.shapes import show_time
@@ -10,9 +11,8 @@ from sluicegate.store.shapes import show_time
 
 def print_statement(statement: Statement) -> None:
     """Print a statement for people."""
-    console = Console()
     first, end = (show_time(at)[:10] for at in (statement.since, statement.until))
-    console.print(f"Account {statement.account_id}, {first} until {end} (UTC)")
+    typer.echo(f"Account {statement.account_id}, {first} until {end} (UTC)")
     money = Table("", "", "USD", box=None, pad_edge=False, show_header=False)
     money.columns[2].justify = "right"
     money.add_row("opening", "", format_usd(statement.opening_nano))
@@ -22,7 +22,7 @@ def print_statement(statement: Statement) -> None:
     requests = sum(sold.requests for sold in statement.models.values())
     money.add_row("charges", f"{requests} requests", format_usd(-statement.charged_nano))
     money.add_row("closing", "", format_usd(statement.closing_nano))
-    console.print(money)
+    print_table(money)
     sold = Table("model", "requests", "input", "cached", "output", "USD", box=None, pad_edge=False)
     for column in sold.columns[1:]:
         column.justify = "right"
@@ -37,4 +37,4 @@ def print_statement(statement: Statement) -> None:
             format_usd(of_it.charged_nano),
         )
     if statement.models:
-        console.print(sold)
+        print_table(sold)

@@ -4,12 +4,12 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import load_config, print_json, read
+from sluicegate.cli.tables import print_table
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.config.values import parse_duration, parse_instant
 from sluicegate.errors import BadRequest
@@ -43,7 +43,7 @@ def usage(
     if as_json:
         read(settings, lambda store: _print_rows(store, query))
     else:
-        Console().print(read(settings, lambda store: _table(store, query)))
+        print_table(read(settings, lambda store: _table(store, query)))
 
 
 def show_row(row: UsageRow) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def warnings(sections: Sections, now: datetime) -> Iterator[str]:
         if key.expires_at is not None and key.expires_at <= now:
             yield f"{show(('keys', index, 'expires_at'))}: the key {key.name} has expired"
         for at, pattern in enumerate(key.models):
-            if not pattern.endswith("*") and not _serves(sections, pattern):
+            if not serves(sections, pattern):
                 hint = _near(pattern, sections.models)
                 yield f"{show(('keys', index, 'models', at))}: there is no model {pattern}{hint}"
 
@@ -217,7 +217,10 @@ def _key_account(here: Path, key: KeyRow, sections: Sections) -> Iterator[Proble
         )
 
 
-def _serves(sections: Sections, model_id: str) -> bool:
+def serves(sections: Sections, model_id: str) -> bool:
+    """Tell whether a public id, or a pattern of them, leads to a model."""
+    if model_id.endswith("*"):
+        return True
     if model_id in sections.models or any(model_id in model.aliases for model in sections.models.values()):
         return True
     return any(known.endswith("*") and model_id.startswith(known[:-1]) for known in sections.models)

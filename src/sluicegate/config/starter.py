@@ -10,7 +10,7 @@ server:
 
 admin:
   listen: "127.0.0.1:4001"     # health and metrics
-  # token: "${SLUICEGATE_ADMIN_TOKEN}"   # turns the admin API and the console on
+  # token: "${SLUICEGATE_ADMIN_TOKEN}"   # turns the admin API on
 
 store: "sqlite:///sluicegate.db"   # keys, accounts, ledger and usage; the path is relative to this file
 

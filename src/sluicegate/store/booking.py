@@ -158,7 +158,7 @@ async def _check_about(connection: AsyncConnection, entry: Entry, account_id: st
         raise BadRequest(f"request {entry.request_id!r} was paid by account {payer!r}")
     if entry.credit == customer(account_id) and entry.amount_nano > left_nano:
         raise BadRequest(
-            f"of request {entry.request_id!r} {format_usd(max(0, left_nano))} USD can be given back, not more"
+            f"at most {format_usd(max(0, left_nano))} USD of request {entry.request_id!r} can be given back"
         )
 
 

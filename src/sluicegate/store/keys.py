@@ -4,6 +4,7 @@ A key is shown once, when it is made; the store has its keyed hash and a visible
 secret lies beside the store, so that a copy of the database alone says nothing about the keys.
 """
 
+import errno
 import hashlib
 import os
 import secrets
@@ -119,7 +120,10 @@ def load_or_create_key_secret(path: str | Path) -> bytes:
 
 def _create(path: Path) -> None:
     """Put the secret in place whole; of two who try at once one wins, and both then read the same."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
     making = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -48,6 +48,13 @@ class SqliteStore(SqlStore):
         self._settling: Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
 
+    async def open(self, *, read_only: bool = False) -> None:
+        try:
+            await super().open(read_only=read_only)
+        except StoreUnavailable as error:
+            named = str(self.path) in error.message
+            raise error if named else StoreUnavailable(f"{error.message} ({self.path})") from error
+
     def _connect(self, *, read_only: bool) -> tuple[AsyncEngine | None, AsyncEngine]:
         if read_only:
             if not self.path.exists():
