@@ -50,8 +50,8 @@ def test_taken_port_is_one_clear_line() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         run = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=20)
-    assert run.returncode == 1
-    assert run.stderr == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert run.returncode == 2
+    assert run.stderr == f"sluicegate: cannot listen on 127.0.0.1:{port}: Address already in use\n"
     assert run.stdout == ""
 
 
