@@ -110,11 +110,11 @@ def demo(
 def _run(console: Console, children: contextlib.ExitStack, port: int, once: bool) -> None:
     for number in (port, port + 1):
         _check_port_is_free(number)
-    _check_folder_is_free()
     try:
         FOLDER.mkdir(exist_ok=True)
     except OSError as error:
         raise DemoFailed(f"{FOLDER.absolute()} cannot be made ({error.strerror}).") from None
+    _check_folder_is_free()
     key = _demo_key()
     provider = _start_provider(console, children)
     configuration = CONFIGURATION.format(
