@@ -1,5 +1,6 @@
 """`sluicegate demo` from end to end: with the real model, with the simulator, and the ways it ends."""
 
+import fcntl
 import json
 import os
 import re
@@ -237,3 +238,38 @@ def test_a_taken_port_is_one_line(tmp_path: Path, above: int) -> None:
         f"Port {port + above} cannot be had (Address already in use); try --port with another."
     ]
     assert not run.stderr
+
+
+def test_a_second_demo_leaves_the_files_of_the_first_alone(tmp_path: Path) -> None:
+    journal = tmp_path / "sluicegate-demo" / "journal"
+    journal.mkdir(parents=True)
+    with (journal / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        told = once(tmp_path)
+    assert told == [
+        "Another demo serves out of sluicegate-demo: end it first, or run this one in another folder."
+    ]
+    assert os.listdir(journal.parent) == ["journal"]
+
+
+def test_a_file_in_the_place_of_its_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sluicegate-demo").touch()
+    assert once(tmp_path) == [f"{tmp_path}/sluicegate-demo cannot be made (File exists)."]
+
+
+@pytest.mark.parametrize("port", ["0", "65535", "99999", "-1"])
+def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
+    run = subprocess.run(
+        [*DEMO, "--port", port], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert run.returncode == 2
+    assert "Invalid value for '--port'" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def once(folder: Path) -> list[str]:
+    """Return what a demo says that cannot begin."""
+    command = [*DEMO, "--port", str(demo_port())]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (run.returncode, run.stderr) == (1, "")
+    return run.stdout.splitlines()
