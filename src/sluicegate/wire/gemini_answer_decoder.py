@@ -227,7 +227,10 @@ class GeminiAnswerDecoder:
             choice.text.add(text)
             events = [TextDelta(text, choice.index)]
         if usage is not None:
-            events.append(self._report(usage))
+            if self._searches:
+                usage.web_searches = self._searches
+            self._usage = usage
+            events.append(UsageReport(usage))
         return events
 
     # ---- one response object --------------------------------------------------------------------------------------

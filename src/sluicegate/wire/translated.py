@@ -164,7 +164,8 @@ class TranslatedStream:
             self._begin()
         elif isinstance(event, Untold):
             self._name(event.what)
-        elif isinstance(event, WebSearch) and not self.tells_searches:
+        elif kind is WebSearch and not self.tells_searches:
+            assert isinstance(event, WebSearch)
             for name in event.names:
                 self._name(name)
         elif isinstance(event, ToolCallEnd):
