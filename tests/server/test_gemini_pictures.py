@@ -7,8 +7,15 @@ from typing import Any
 import openai
 import pytest
 
+from sluicegate.errors import DecodeError
+from sluicegate.messages import Usage
 from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.endpoints import IMAGE_TOKENS, INPUT_IMAGE_TOKENS, native_picture, tokens
+from sluicegate.wire import Bill
+from sluicegate.wire.translation import Asked
+from sluicegate.wire.unary import google_images
+from sluicegate.wire.unary.google_images import Wish
+from sluicegate.wire.unary.made_pictures import MadePictures
 from tests.conftest import KEY, StartInProcess, make_config
 from tests.fakes import Client, ask
 from tests.inprocess import InProcessGate
@@ -287,6 +294,52 @@ async def test_e2_a_call_that_fails_after_a_picture_ends_the_stream_with_an_erro
     assert seen == ["image_generation.completed"]
     (row,) = await gate.wait_for_rows(1)
     assert row.status == "upstream_error"
+
+
+async def test_a_path_of_the_providers_own_is_asked(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    config = config_of(simulator)
+    config["providers"]["sim"]["paths"] = {"gemini": "/v1/projects/p/models/{model}:generateContent"}
+    gate = await start_inprocess(config)
+    async with client_of(gate) as client:
+        answer = await client.images.generate(model="banana", prompt="a fox")
+    assert pictures_of(answer) == [native_picture("a fox")]
+    (request,) = simulator.requests
+    assert request.path == "/v1/projects/p/models/gemini-2.5-flash-image:generateContent"
+
+
+GARBAGE = [
+    b"", b"null", b"5", b"[]", b"{}", b"{", b"\xff\xfe", b"[" * 5_000,
+    b'{"candidates":5}', b'{"candidates":[5]}', b'{"candidates":[{"content":{"parts":[{"inlineData":{"data":5}}]}}]}',
+    b'{"candidates":[{"content":{"parts":[{"inlineData":"x"}]}}]}', b'{"candidates":[{"content":[]}]}',
+    b'{"predictions":5}', b'{"predictions":[{"bytesBase64Encoded":5}]}', b'{"predictions":[null]}',
+    b'{"predictions":[]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [google_images.NATIVE, google_images.PREDICT])
+@pytest.mark.parametrize("body", GARBAGE)
+def test_what_is_no_answer_is_the_providers_fault(target: str, body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        google_images.reader_of(target)(body)
+
+
+def test_an_odd_answer_is_read_as_far_as_it_goes() -> None:
+    picture = {"inlineData": {"data": "!!no base64!!"}, "thought": "x"}
+    candidate = {"content": {"parts": [picture]}, "finishReason": 5}
+    body = {
+        "candidates": [candidate],
+        "usageMetadata": {"promptTokenCount": "x"},
+        "responseId": 7,
+        "error": None,
+    }
+    call = google_images.reader_of(google_images.NATIVE)(json.dumps(body).encode())
+    assert (call.pictures, call.usage, call.refusal, call.id) == (["!!no base64!!"], None, None, None)
+    made = MadePictures([call], Wish("x"), Asked(model="public", id="id", created=1))
+    told = json.loads(made.encode(Bill(Usage())))
+    assert told["data"] == [{"b64_json": "!!no base64!!"}]
+    assert "output_format" not in told
 
 
 # ---- edits ----------------------------------------------------------------------------------------------------------

@@ -87,11 +87,16 @@ class Target:
             self._host = self._host.replace(url.hostname, f"[{url.hostname}]", 1)
         self._next_key = 0
 
+    @property
+    def _own_path(self) -> str | None:
+        """The path that the provider's row has for this; one way to ask for pictures is a request for content."""
+        return self.provider.paths.get("gemini" if self._shape == "gemini_native_images" else self._shape)
+
     def _url(self) -> str:
         """Return the base URL of the format, joined to what the SDKs of that format join it to."""
         provider = self.provider
         base = provider.urls.get(self.format, provider.base_url).rstrip("/")
-        if self._shape in provider.paths:
+        if self._own_path is not None:
             return base
         if self.format == "messages":
             return base.removesuffix("/v1") + "/v1"
@@ -103,9 +108,9 @@ class Target:
         return base
 
     def _path(self, url: SplitResult, *, stream: bool) -> str:
-        provider, query = self.provider, dict(self.provider.query)
-        template = provider.paths.get(self._shape) or _PATHS[self._shape]
-        if self._shape == "gemini" and self._shape not in provider.paths:
+        query = dict(self.provider.query)
+        template = self._own_path or _PATHS[self._shape]
+        if self._shape == "gemini" and self._own_path is None:
             template += ":streamGenerateContent" if stream else ":generateContent"
             if stream:
                 query["alt"] = "sse"
