@@ -684,6 +684,30 @@ async def test_a_provider_without_tls_fails_the_handshake(pool: UpstreamPool) ->
             await pool.connect(origin_of(provider, scheme="https"), 10.0)
 
 
+async def test_tls_handshakes_that_are_given_up_are_not_kept(
+    pool: UpstreamPool, certificates: Any, server_context: ssl.SSLContext
+) -> None:
+    """The loop's own timer would keep each, with a quarter of a megabyte, for a minute."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(one, UpstreamConnection) for one in gc.get_objects())
+
+    async with peer(answering(OK), server_context) as provider:
+        origin = origin_of(provider, scheme="https", tls=TlsFiles(ca_file=certificates.ca_file))
+        (await obtain(pool, origin)).abort()  # reads the certificates
+        late = 0
+        for number in range(200):
+            try:
+                (await pool.connect(origin, 0.0005 * (1 + number % 20))).abort()
+            except UpstreamTimeout:
+                late += 1
+        assert late
+        async with asyncio.timeout(10):
+            while kept():
+                await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab"])
 async def test_a_tls_answer_that_ends_early_is_cut(
     pool: UpstreamPool, certificates: Any, server_context: ssl.SSLContext, sent: bytes

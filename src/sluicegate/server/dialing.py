@@ -31,6 +31,9 @@ waiting out the time that the provider has to answer.
 """
 PROBE_AFTER_S = 60
 """Silence after which the kernel probes the peer; also keeps middle boxes from forgetting us."""
+HANDSHAKE_GRACE_S = 0.5
+"""A TLS handshake that nobody waits for any more is kept, with its buffers, until the loop's own timer ends: after 60 s
+unless told."""
 MAX_PROXY_HEAD_BYTES = 16_384
 
 
@@ -77,9 +80,13 @@ class Dialer:
         self._loop = loop
         self._contexts: dict[TlsFiles, ssl.SSLContext] = {}
 
-    async def dial(self, origin: Origin, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    async def dial(
+        self, origin: Origin, make_protocol: Callable[[], asyncio.BaseProtocol], timeout_s: float
+    ) -> None:
         """Connect a protocol to an origin.
 
+        Args:
+            timeout_s: when the caller gives up; a handshake that was left then is let go of soon after.
         Raises:
             ConnectFailed: it cannot be reached, or is not who it should be.
         """
@@ -91,7 +98,13 @@ class Dialer:
                 if proxy is not None and context is not None:
                     await self._open_tunnel(sock, origin, proxy)
                 await self._loop.create_connection(
-                    make_protocol, sock=sock, ssl=context, server_hostname=origin.host if context else None
+                    make_protocol,
+                    sock=sock,
+                    ssl=context,
+                    server_hostname=None if context is None else origin.host,
+                    ssl_handshake_timeout=None
+                    if context is None
+                    else max(0.0, timeout_s) + HANDSHAKE_GRACE_S,
                 )
             except BaseException:
                 sock.close()

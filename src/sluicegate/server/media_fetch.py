@@ -21,7 +21,7 @@ import httptools
 from sluicegate.errors import BadRequest, ConnectFailed
 from sluicegate.messages import File, Image
 from sluicegate.routing.catalog import TlsFiles
-from sluicegate.server.dialing import make_tls_context
+from sluicegate.server.dialing import HANDSHAKE_GRACE_S, make_tls_context
 from sluicegate.server.settings import MediaSettings
 from sluicegate.wire.inline_media import media_type, type_by_name
 from sluicegate.wire.translation import Wanted
@@ -90,7 +90,11 @@ class MediaFetcher:
         address = await self._address(host, port, trusted=trusted)
         context = await self._tls() if parts.scheme == "https" else None
         reader, writer = await asyncio.open_connection(
-            *address, ssl=context, server_hostname=host if context else None, limit=READ_BYTES
+            *address,
+            ssl=context,
+            server_hostname=host if context else None,
+            ssl_handshake_timeout=self._settings.timeout_s + HANDSHAKE_GRACE_S if context else None,
+            limit=READ_BYTES,
         )
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -125,7 +125,7 @@ class UpstreamPool:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._dialer.dial(
-                    connection.place.origin, lambda: cast(asyncio.BaseProtocol, connection)
+                    connection.place.origin, lambda: cast(asyncio.BaseProtocol, connection), timeout_s
                 )
         except TimeoutError:
             raise UpstreamTimeout("no connection to the provider in time", phase="connect") from None
