@@ -58,6 +58,8 @@ HEAVY = ("1xx-storm", "cuts", "drip", "endless", "huge", "slow-head")
 """They keep the loop, which the client shares here, busy, or want it to be free: tried after the others."""
 LIGHT = (*sorted(FAULTS.keys() - {*HEAVY, "flood"}), *STATUSES, *PATIENCE, *UNREACHABLE)
 WORDS = (*LIGHT, *HEAVY)
+WAITS = ("early-head", "half-head", "head-only", "silent", "slow", "stall", "stall-mid", "tls-silent")
+"""They last as long as a clock, and cost the processor nothing meanwhile."""
 KINDS = ("alone", "backed")
 """All attempts fail; a healthy second route is behind."""
 
