@@ -243,3 +243,13 @@ def test_providers_are_known_by_their_hosts() -> None:
         ("https://example.com/v1", None),
     ):
         assert price_catalogue.provider_of(url) == provider
+
+
+def test_prices_in_a_file_that_no_provider_has_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(
+        "until: 2027-02-01\nprices: {openai: {x: {input: 1, output: 2}}, opnai: {x: {input: 1, output: 2}}}"
+    )
+    configuration = text("gpt-4o-mini", top="billing: {catalogue_file: prices.yaml}")
+    assert [line for line in loaded(tmp_path, configuration).warnings if "prices" in line] == [
+        "billing.catalogue_file: no provider here has the prices of opnai (prices.yaml)"
+    ]
