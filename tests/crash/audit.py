@@ -61,6 +61,7 @@ class Audit:
         *,
         on_crash: str = "none",
         spoilt: Collection[str] = (),
+        unnoted: Collection[str] = (),
     ) -> None:
         """Audit.
 
@@ -68,8 +69,10 @@ class Audit:
             received: what the provider was asked, and made.
             credit: what each account was given, in nano-USD; None where it is unlimited.
             spoilt: requests whose settlement was corrupted in its journal: they must count as interrupted.
+            unnoted: requests, by name, some of whose checkpoints no journal could take, as its disk failed.
         """
         self._spoilt = spoilt
+        self._unnoted = unnoted
         self._seen = {each.name: each for each in seen}
         self._made: dict[str, list[Received]] = defaultdict(list)
         for each in received:
@@ -220,7 +223,7 @@ class Audit:
         if self._on_crash == "none":
             if row["cost_nano_usd"] or row["shortfall_nano_usd"]:
                 self._problem("interrupted, and yet charged", name)
-        elif (row["output_tokens"] or 0) < seen.tokens - UNCOUNTED_TOKENS:
+        elif name not in self._unnoted and (row["output_tokens"] or 0) < seen.tokens - UNCOUNTED_TOKENS:
             told = f"{name} ({seen.tokens} seen, {row['output_tokens']} in the row)"
             self._problem("charged for less than had been produced at the last checkpoint", told)
 

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +29,8 @@ DISK_MB = 48
 """Room for what a dozen kills leave, and for what journals keep free."""
 FULL_S = 1.5
 FAILING_S = 1.0
+RENEWED_WITHIN_S = 6.0
+"""How long after it works again a disk may still be waited with."""
 BUSY_S = 6.0
 """Longer than SQLite waits for a lock."""
 GONE_S = 1.5
@@ -117,7 +120,8 @@ class Faults:
         self.damaged = 0
         """How often a record was."""
         self.torn = 0
-        self.failed_disks = 0
+        self.failed_disks: list[tuple[float, float]] = []
+        """From when to when journals took nothing, checkpoints among it."""
         self.skipped: list[str] = []
         """Faults that this machine does not let us make."""
         self.problems: list[str] = []
@@ -128,10 +132,11 @@ class Faults:
             case "disk full":
                 await self._fill_disk()
             case "disk failing":
+                failing_at = time.monotonic()
                 self._machine.fail_disk(True)
                 await asyncio.sleep(FAILING_S)
                 self._machine.fail_disk(False)
-                self.failed_disks += 1
+                self.failed_disks.append((failing_at, time.monotonic() + RENEWED_WITHIN_S))
             case "store busy":
                 await self._lock_store()
             case "store read-only":

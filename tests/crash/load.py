@@ -7,6 +7,8 @@ repeats) and through it to the provider (`user`), so that all three can be held 
 
 import asyncio
 import json
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -54,6 +56,9 @@ class Seen:
     """Events with content that came of a stream: the simulator puts one token into each."""
     left: bool = False
     """The client left before the end, by its own will."""
+    asked_at: float = 0.0
+    ended_at: float = math.inf
+    """Seconds of the monotonic clock: from when to when it was under way, as its client knows."""
     hung: bool = False
     error: str | None = None
     """What an answer that is not one said."""
@@ -139,6 +144,7 @@ class Load:
                     seen.hung = True
                 except OSError:
                     pass  # refused, or ended without a head: `seen` says so
+                seen.ended_at = time.monotonic()
                 if not goes_on:
                     if connection is not None:
                         await connection.close()
@@ -153,7 +159,7 @@ class Load:
     def _choose(self, rng: Random) -> Seen:
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
         key = rng.choices(list(self._keys), self._key_weights)[0]
-        seen = Seen(len(self.seen), key, kind)
+        seen = Seen(len(self.seen), key, kind, asked_at=time.monotonic())
         self.seen.append(seen)
         return seen
 

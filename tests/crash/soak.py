@@ -143,7 +143,21 @@ async def soak(
             finally:
                 victim.stop()
             books = await read_books(victim.config)
-        audit = Audit(seen, simulator.requests, books, credit, on_crash=on_crash, spoilt=making.spoilt)
+        unnoted = {
+            each.name
+            for each in seen
+            for start, end in making.failed_disks
+            if each.asked_at < end and each.ended_at > start
+        }
+        audit = Audit(
+            seen,
+            simulator.requests,
+            books,
+            credit,
+            on_crash=on_crash,
+            spoilt=making.spoilt,
+            unnoted=unnoted,
+        )
         problems = audit.problems + making.problems + victim.outlived + list(_left_behind(victim, making))
         if victim_status != 0:
             problems.append(f"the gate ended with status {victim_status}")

@@ -23,7 +23,7 @@ import secrets
 import struct
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -190,6 +190,8 @@ class JournalWriter:
         """How often a new segment was tried since the disk failed."""
         self.failures = 0
         """How often the disk has."""
+        self.on_renewed: Callable[[], object] = lambda: None
+        """Called when it works again, and records are taken."""
         self._name = SegmentName(worker, os.getpid(), secrets.token_hex(8), 0)
         self._marker = self._name.marker
         try:
@@ -507,6 +509,7 @@ class JournalWriter:
         log(JOURNAL_RENEWED, journal=self._name, unreadable=lost or None)
         self._dirty = True
         self._schedule_flush()
+        self.on_renewed()
 
 
 def _allocate(fd: int, start: int, stop: int) -> bool:

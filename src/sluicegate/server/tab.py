@@ -51,6 +51,7 @@ class Till:
         self.synced = synced
         self.on_crash = "none"
         self._owed: list[Tab] = []
+        journal.on_renewed = self._resolve_owed
         self._loop = asyncio.get_running_loop()
 
     def owe(self, tab: "Tab") -> None:
@@ -64,13 +65,18 @@ class Till:
         self._owed.append(tab)
 
     def _pay(self) -> None:
+        if not self._resolve_owed():
+            self._loop.call_later(OWED_RETRY_S, self._pay)
+
+    def _resolve_owed(self) -> bool:
+        """Settle what is owed as far as the journal takes it; return whether that is all."""
         while self._owed:
             try:
                 self._owed[-1].resolve()
             except StoreUnavailable:
-                self._loop.call_later(OWED_RETRY_S, self._pay)
-                return
+                return False
             self._owed.pop()
+        return True
 
 
 class Tab:
