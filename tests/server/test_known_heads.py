@@ -1,6 +1,8 @@
 """Heads that come again are read once, and mean the same as when they were read anew."""
 
 import gc
+import json
+import re
 
 import pytest
 
@@ -8,7 +10,7 @@ from sluicegate.errors import BadRequest
 from sluicegate.server.http_head import RequestHead
 from sluicegate.server.known_heads import MAX_KNOWN, MAX_KNOWN_BYTES, KnownHeads
 from tests.conftest import KEY
-from tests.fakes import ask, chat
+from tests.fakes import Client, ask, chat
 from tests.inprocess import InProcessGate
 
 SECRET = b"sg-a-secret-that-nobody-keeps-0123456789"
@@ -37,8 +39,10 @@ def test_a_head_that_came_before_says_the_same_with_its_own_length() -> None:
     assert said(second) == said(first)
     assert said(third) == said(first) | {"content_length": 123456}
     assert third.memo is second.memo, "it is known by now"
-    kept = [header for header in first.headers if header[0] not in (b"authorization", b"content-length")]
-    assert [header for header in third.headers if header[0] != b"content-length"] == kept
+    kept = [(name, b"" if name == b"authorization" else value) for name, value in first.headers]
+    assert [header for header in third.headers if header[0] != b"content-length"] == [
+        header for header in kept if header[0] != b"content-length"
+    ]
 
 
 def test_no_credential_and_no_head_stays_in_memory() -> None:
@@ -119,6 +123,21 @@ async def test_c1_a_wrong_key_is_told_the_same_however_often_it_comes(gate_inpro
             answer = await ask(gate_inprocess.url, "/v1/chat/completions", chat("m", stream=False), key=key)
             assert answer.status == 401
             assert answer.json()["error"]["message"] == "Incorrect API key provided."
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-goog-api-key", "api-key"])
+async def test_who_comes_again_is_answered_in_the_same_shape(
+    gate_inprocess: InProcessGate, header: str
+) -> None:
+    key = f"Bearer {KEY}" if header == "authorization" else KEY
+    lines = f"Host: gate\r\n{header}: {key}\r\nContent-Length: 0\r\n\r\n"
+    for target in ("/v1/models", "/v1/models/nothing"):
+        async with await Client.connect(gate_inprocess.url) as client:
+            told = []
+            for _ in range(4):
+                client.send(f"GET {target} HTTP/1.1\r\n{lines}".encode())
+                told.append(json.dumps((await client.response()).json()))
+        assert len({re.sub("req_[0-9a-f]+", "", one) for one in told}) == 1
 
 
 async def test_c1_who_comes_again_is_known_and_charged_each_time(gate_inprocess: InProcessGate) -> None:

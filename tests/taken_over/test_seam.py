@@ -10,7 +10,7 @@ from sluicegate.simulator.script import Script
 from tests.grid.asked import was_asked
 from tests.grid.scenes import QUESTION, TEXT
 from tests.grid.speaking import Heard, heard_stream
-from tests.taken_over.world import INPUT, SAID, WHOLE, World, broken, model_of, rest
+from tests.taken_over.world import COST, INPUT, SAID, WHOLE, World, broken, model_of, rest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,6 +50,17 @@ async def test_a_beginning_that_is_repeated_is_told_once(world: World) -> None:
     ).text == WHOLE
     assert (await go_on(world, "turn", TEXT[:SAID], (repeated + TEXT[SAID], *TEXT[SAID + 1 :]))).text == WHOLE
     assert (await go_on(world, "turn", ("ha",), ("ha", "!"))).text == "haha!"
+
+
+async def test_a_beginning_that_is_repeated_is_charged_once(world: World) -> None:
+    model = model_of("messages", "turn")
+    for pieces in (TEXT, ("".join(TEXT),)):
+        world.first.push(broken("messages", "error"))
+        world.second.push(Script(answer=Answer(text=pieces, usage="never")))
+        heard = heard_stream("chat", await world.ask("chat", model), model)
+        row = world.row()
+        assert (heard.text, row.usage.output_tokens, row.usage_source) == (WHOLE, len(TEXT), "counted")
+        assert heard.cost_nano_usd == row.cost_nano_usd == COST
 
 
 async def test_white_space_at_the_seam_stands_once(world: World) -> None:

@@ -49,6 +49,29 @@ async def test_B133_a_refusal_to_go_on_hides_nothing(world: World, client: Forma
     assert world.costs() == []
 
 
+@pytest.mark.parametrize("client", FORMATS)
+async def test_E2_what_fails_before_a_new_word_is_not_charged(world: World, client: Format) -> None:
+    model = model_of("messages", "messages")
+    usage = {"input_tokens": INPUT + SAID, "output_tokens": 8}
+    start = {
+        "type": "message_start",
+        "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "up", "content": [],
+                    "stop_reason": None, "stop_sequence": None, "usage": usage},
+    }  # fmt: skip
+    body = f"event: message_start\ndata: {json.dumps(start)}\n\n"
+    begun = Script(headers=(("content-type", "text/event-stream"),), body=body)
+    repeating = broken("messages", "cut", Answer(text=TEXT, input_tokens=INPUT + SAID), SAID - 1)
+    for second in (begun, repeating):
+        world.first.push(broken("messages", "error"))
+        world.second.push(second)
+        heard = heard_stream(client, await world.ask(client, model), model, fails=True)
+        assert heard.text == "".join(TEXT[:SAID])
+        row = world.row()
+        assert (row.status, row.attempts, row.provider) == ("upstream_error", 2, "first-messages")
+        assert (row.usage.input_tokens, row.usage.output_tokens) == (INPUT, SAID)
+        assert row.cost_nano_usd == INPUT * INPUT_NANO + SAID * OUTPUT_NANO
+
+
 async def test_who_cannot_be_reached_is_passed_over(world: World) -> None:
     world.first.push(broken("chat", "cut"))
     world.second.push(rest())

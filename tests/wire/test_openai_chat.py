@@ -260,6 +260,14 @@ def test_pretty_printed_events_leave_on_one_line_B033() -> None:
     assert all_same(data + DONE)[1].text == "Hello"
 
 
+@pytest.mark.parametrize("space", [b"  ", b"\t", b" \t ", b"\ndata:  "])
+def test_white_space_before_a_value_B033(space: bytes) -> None:
+    events = ROLE + ch({"content": "a"}) + ch({"content": "b"}, "stop")
+    data = events.replace(b'":', b'":' + space)
+    parsed = all_same(data + DONE)[1]
+    assert (parsed.text, parsed.finish) == ("ab", "stop")
+
+
 def test_huge_events_B014() -> None:
     huge = "x" * (4 << 20)
     data = HELLO + ch({"content": huge}) + STOP + DONE

@@ -286,22 +286,9 @@ def test_a_partial_turn_is_marked_as_its_provider_wants_it() -> None:
 # ---- the seam --------------------------------------------------------------------------------------------------------
 
 
-class Said:
-    """A decoder that has nothing to say by itself."""
-
-    upstream_id = None
-    repaired = False
-
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return []
-
-    def finish(self) -> list[StreamEvent]:
-        return []
-
-
 def rest(text: str, *pieces: str, repeats: bool = False) -> str:
     """Return what a client with a text is told of the pieces that follow."""
-    seam = Seam(Said(), text, repeats=repeats)
+    seam = Seam(text, repeats=repeats)
     told = [event for piece in pieces for event in seam.take([TextDelta(piece)])]
     told += seam.take([Finish("stop"), End()])
     return "".join(event.text for event in told if isinstance(event, TextDelta))
@@ -342,7 +329,7 @@ def test_what_only_began_like_a_repetition_is_told_at_the_end() -> None:
 
 
 def test_other_events_keep_their_place_and_sources_move_behind_the_text() -> None:
-    seam = Seam(Said(), "Hello ", repeats=False)
+    seam = Seam("Hello ", repeats=False)
     told = seam.take([Start(), TextDelta(" "), Citation("u", "t", 1, 3), ToolCallStart(0, "c", "f")])
     assert told == [Start(), Citation("u", "t", 6, 8), ToolCallStart(0, "c", "f")]
 

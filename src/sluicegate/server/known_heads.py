@@ -60,5 +60,7 @@ class KnownHeads:
             return
         known = RequestHead()
         known.be_like(head, 0)
-        known.headers = [header for header in head.headers if header[0] not in _CREDENTIALS]
+        known.headers = [
+            (name, b"" if name in _CREDENTIALS else value) for name, value in head.headers
+        ]  # which of them came tells how a client wants to be answered
         self._known[mark] = known

@@ -122,7 +122,7 @@ class Takeover:
         """Return what reads the deployment's stream and writes it behind what the client has."""
         interpreter, codec, can = self._interpreter, FORMATS[asking.format], asking.can
         stream = TakenOverStream(
-            codec.stream_decoder(can, count_text, max_event_bytes),
+            lambda count: codec.stream_decoder(can, count, max_event_bytes),
             interpreter.client.stream_encoder(interpreter.asked),
             partial(codec.decode_answer, can=can),
             count_text,

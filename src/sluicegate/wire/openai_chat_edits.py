@@ -4,6 +4,7 @@ What has to change is `openai_chat`'s to decide; here is where it stands in the 
 `chat-completions.md`.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -15,7 +16,7 @@ from sluicegate.wire.openai_chat_chunk import Choice, Chunk, Delta
 from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 
 _NULL_USAGE = b',"usage":null'
-_FINISH_KEY = b'"finish_reason":'
+_FINISH_KEY = re.compile(rb'"finish_reason"\s*+:\s*+')
 
 
 class ChoiceState:
@@ -136,10 +137,9 @@ def is_misnamed(delta: Delta) -> bool:
 
 def with_reasons(payload: bytes, reasons: Sequence[str | None]) -> bytes:
     """Set the finish reasons of an event's choices."""
-    at = payload.find(_FINISH_KEY)
-    if at >= 0 and len(reasons) == 1 and payload.find(_FINISH_KEY, at + 1) < 0:  # the usual case: no walk
-        at += len(_FINISH_KEY)
-        at += payload[at : at + 1] == b" "
+    key = _FINISH_KEY.search(payload) if len(reasons) == 1 else None
+    if key is not None and _FINISH_KEY.search(payload, key.end()) is None:  # the usual case: no walk
+        at = key.end()
         new = b"null" if reasons[0] is None else msgspec.json.encode(reasons[0])
         return payload[:at] + new + payload[json_edit.value_end(payload, at) :]
     members = json_edit.inner_members(payload, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sluicegate.messages import End, Finish, Start, StreamError, StreamEvent, UsageReport
 from sluicegate.wire import StreamCodec
-from sluicegate.wire.seam import Seam
+from sluicegate.wire.seam import Seam, SeamReader
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.told_text import Told
 from sluicegate.wire.translated import TranslatedStream
@@ -67,7 +67,7 @@ class TakenOverStream(TranslatedStream):
 
     def __init__(
         self,
-        decoder: StreamDecoder,
+        make_decoder: Callable[[Callable[[str], None]], StreamDecoder],
         encoder: StreamEncoder,
         decode_whole: Callable[[bytes], list[StreamEvent]],
         count_text: Callable[[str], None],
@@ -84,17 +84,18 @@ class TakenOverStream(TranslatedStream):
             told: what it has.
             stop: sequences that end the answer, which may stand across the seam.
             repeats: the provider is known to repeat what it was given.
-            decoder, encoder, decode_whole, count_text, joins_usage, follow: as of any stream across formats.
+            make_decoder: see `SeamReader`.
+            encoder, decode_whole, count_text, joins_usage, follow: as of any stream across formats.
         """
         text = told.text
 
         def whole(body: bytes) -> list[StreamEvent]:
-            events = Seam(decoder, text, repeats=repeats).take(decode_whole(body))
+            events = Seam(text, repeats=repeats).take(decode_whole(body))
             return cut_answer(events, stop, text) if stop else events
 
-        seam = Seam(decoder, text, repeats=repeats)
+        reader = SeamReader(make_decoder, Seam(text, repeats=repeats), count_text)
         super().__init__(
-            StopCutter(seam, stop, text) if stop else seam,
+            StopCutter(reader, stop, text) if stop else reader,
             encoder,
             whole,
             count_text,

@@ -70,6 +70,7 @@ class TakenOverRequest(LimitedRequest):
                 self._note_first(first)
                 self._failures += [] if again is None else [again]
                 return ending, failure
+            self._meter.take_over(first.deployment.model)  # what nobody was told of is not counted
             if again is None:
                 outcome = ending, failure
                 break
