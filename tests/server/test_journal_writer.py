@@ -224,6 +224,32 @@ async def test_a_disk_that_works_again_gets_a_new_segment_with_all_that_is_open(
     writer.close()
 
 
+async def test_a_segment_that_was_begun_on_a_failed_disk_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirm, unlink = os.fdatasync, Path.unlink
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(journal, "RENEW_S", (0.01,))
+    writer = begin_journal(tmp_path)
+    writer.append(reserved("open"))
+    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(Path, "unlink", fail)  # what was begun cannot be taken away either
+    await until(lambda: writer.failed)
+    await until(lambda: bool(list(tmp_path.glob("*.tmp"))))
+    monkeypatch.setattr(Path, "unlink", unlink)
+    monkeypatch.setattr(os, "fdatasync", confirm)
+    await until(lambda: not writer.failed)
+    writer.append(settled("open", 2))
+    new = Segment(writer.path)
+    assert [type(record).__name__ for record in read_all(new)] == ["Reserved", "Settled"]
+    assert not list(tmp_path.glob("*.tmp"))
+    new.close()
+    writer.close()
+
+
 async def test_who_waits_behind_a_failed_fsync_is_told_so_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

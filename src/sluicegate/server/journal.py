@@ -362,7 +362,8 @@ class JournalWriter:
         head += open_frames
         path = self._folder / str(name)
         making = path.with_suffix(".tmp")
-        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Where the disk failed, one that was begun before may still stand there: nobody else has that name.
+        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             allocated = len(head) + TAIL_BYTES + STEP_BYTES

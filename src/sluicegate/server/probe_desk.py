@@ -149,7 +149,7 @@ class ProbeDesk:
             {
                 "provider": provider,
                 "model": model,
-                "probe": self._kinds[provider],
+                "probe": self._kinds.get(provider, "none"),
                 "last": watch.last,
                 "well_in_a_row": watch.well,
                 "wanted_in_a_row": watch.opens,
