@@ -7,13 +7,12 @@ not survive; SDKs themselves are in `test_sdk_faults`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from sluicegate.simulator import Simulator
-from tests.conftest import KEY, Certificates, StartInProcess, make_config
+from tests.conftest import KEY, StartInProcess, make_config
 from tests.fakes import Response, ask
 from tests.faults.faulty import (
     CLOCKS,
@@ -23,7 +22,6 @@ from tests.faults.faulty import (
     LIMIT_S,
     Faulty,
     Outcome,
-    faulty,
     harmless_of,
     judge,
     words_of,
@@ -39,12 +37,6 @@ ENDS = {
     "gemini": b'"finishReason":',
 }
 """What says in each format that an answer is whole."""
-
-
-@pytest.fixture
-async def providers(certificates: Certificates) -> AsyncIterator[Faulty]:
-    async with faulty(certificates) as running:
-        yield running
 
 
 def streamed(format: str, response: Response, took_s: float) -> Outcome:

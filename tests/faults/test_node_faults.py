@@ -2,15 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluicegate.billing.ledger import UsageRow
-from tests.conftest import KEY, Certificates, StartInProcess
-from tests.faults.faulty import FORMATS, Faulty, faulty
+from tests.conftest import KEY, StartInProcess
+from tests.faults.faulty import FORMATS, Faulty
 from tests.faults.sdk_grid import LIMIT_S, config_of, judge, models_of
 from tests.grid.scenes import Prompt
 from tests.grid.sdks import heard
@@ -22,12 +21,6 @@ pytestmark = needs_node_sdks
 
 SCRIPT = Path(__file__).parents[1] / "sdk" / "grid.mjs"
 AT_ONCE = 24
-
-
-@pytest.fixture
-async def providers(certificates: Certificates) -> AsyncIterator[Faulty]:
-    async with faulty(certificates) as running:
-        yield running
 
 
 def job(format: str, model: str, way: str) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """The faults of the grid as the official Python SDKs of all five formats meet them. See `sdk_grid`."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from sluicegate.billing.ledger import UsageRow
-from tests.conftest import Certificates, StartInProcess
-from tests.faults.faulty import FORMATS, WAITS, Faulty, faulty
+from tests.conftest import StartInProcess
+from tests.faults.faulty import FORMATS, WAITS, Faulty
 from tests.faults.sdk_grid import LIMIT_S, config_of, judge, models_of
 from tests.grid.scenes import Prompt
 from tests.grid.sdks import SdkError, Sdks, Way
@@ -15,12 +14,6 @@ from tests.grid.sdks import SdkError, Sdks, Way
 AT_ONCE = 6
 """Requests that run at once, beside those that only wait: an SDK takes more of the processor than the gate, whose
 clocks run on."""
-
-
-@pytest.fixture
-async def providers(certificates: Certificates) -> AsyncIterator[Faulty]:
-    async with faulty(certificates) as running:
-        yield running
 
 
 async def outcome_of(
