@@ -7,7 +7,7 @@
     ├── ClientError            the client can mend it; never retried by us
     │   ├── BadRequest 400 · Unauthenticated 401 · InsufficientBalance 402 · Forbidden 403
     │   ├── ModelNotFound 404 · StateUnknown 404 · PathUnknown 404 · MethodNotAllowed 405 · RequestTimeout 408
-    │   ├── LengthRequired 411 · TooLarge 413 · UriTooLong 414 · UnsupportedMedia 415 · ExpectationFailed 417
+    │   ├── TooLarge 413 · UriTooLong 414 · UnsupportedMedia 415 · ExpectationFailed 417
     │   ├── RequestRunning 409 · IdempotencyKeyReused 422 · AlreadyServed 422
     │   └── RateLimited 429 · HeadersTooLarge 431 · NotImplementedYet 501
     ├── UpstreamError 502      the provider's trouble
@@ -131,11 +131,6 @@ class RequestTimeout(ClientError):
 
     status = 408
     kind = "request_timeout"
-
-
-class LengthRequired(ClientError):
-    status = 411
-    kind = "length_required"
 
 
 class TooLarge(ClientError):

@@ -86,7 +86,7 @@ def test_progress_is_told_also_after_a_new_attempt() -> None:
     one.restart()
     one.add("some words " * 500)
     assert told
-    assert one.counted_floor() == told[-1]
+    assert 0 < told[-1] <= one.counted_running()
 
 
 def test_input_is_estimated_by_what_was_last_reported() -> None:

@@ -114,8 +114,8 @@ def test_money_is_asked_for_by_the_right_count() -> None:
     one = Meter(InputRatios(), "k", "public", 400, told.append, output_ratios=ratios_of(1.5, 1.5, 1.5))
     one.restart("m")
     one.add(LONG)
-    assert told == [one.counted_floor()]
-    assert told[0] > COUNTED * 0.7 * 1.5
+    assert len(told) == 1
+    assert one.counted_running() >= told[0] > COUNTED * 0.7 * 1.5
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class Meter:
         Args:
             upstream_model: the provider's id of the model that is asked.
         """
-        if self._first is None:
+        if self._first is None:  # else one that was asked before has failed without a word of its own
             told = self.reported
             reports_input = told is not None and told.input_tokens is not None
             self._first = FirstPart(*self.produced(), reports_input)
@@ -160,10 +160,6 @@ class Meter:
     def catch_up(self) -> bool:
         """Count a turn's worth of the text that waits; return whether there is more."""
         return self._counter.catch_up()
-
-    def counted_floor(self) -> int:
-        """Return the output tokens counted so far, without what is still gathered."""
-        return self._before() + self._right(self._counter.floor())
 
     def counted_running(self) -> int:
         """Return the output tokens counted so far, what is gathered too: at most about a tenth too many."""

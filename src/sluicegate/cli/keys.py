@@ -1,6 +1,7 @@
 """`sluicegate keys`: make gateway keys, list them, take them out of force, give them credit and limits."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,6 @@ from rich.table import Table
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import key_secret, load_config, perform, print_json
 from sluicegate.cli.tables import print_table
-from sluicegate.clock import SystemClock
 from sluicegate.config import DEFAULT_FILE
 from sluicegate.config.meaning import serves
 from sluicegate.config.values import parse_instant, parse_model_id, parse_name
@@ -108,11 +108,9 @@ def _state(key: dict[str, Any]) -> str:
     if key["revoked"]:
         return "revoked"
     expires_at = key["expires_at"]
-    return (
-        "expired"
-        if expires_at is not None and parse_instant(expires_at) <= SystemClock().now()
-        else "in force"
-    )
+    if expires_at is not None and parse_instant(expires_at) <= datetime.now(UTC):
+        return "expired"
+    return "in force"
 
 
 @app.command()

@@ -7,14 +7,13 @@ or a warning."""
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey
-from sluicegate.clock import SystemClock
 from sluicegate.config import certificates, credentials, document, meaning, models, not_built_yet, reading
 from sluicegate.config.document import Problem
 from sluicegate.config.prices import PriceFile, load_price_file
@@ -240,7 +239,7 @@ def load(
     wrong = [*meaning.problems(sections), *models.unknown_catalogues(sections, prices)]
     if wrong:
         raise _refusal(path, parsed, wrong)
-    now = now or SystemClock().now()
+    now = now or datetime.now(UTC)
     priced = models.Models(sections, now, prices)
     priced.build()
     fetched: dict[str, credentials.Credentials] = {}

@@ -153,8 +153,8 @@ class Abilities(Section):
     image_ratios: Annotated[tuple[AspectRatio, ...], Field(min_length=1)] | None = None
     """Aspect ratios in which Gemini can be asked for pictures, such as 16:9; a size becomes the nearest."""
     image_sizes: tuple[PictureSize, ...] | None = None
-    """Resolutions in which Gemini can be asked for pictures: 512, 1K, 2K, 4K; a size becomes the nearest. None: it has
-    one."""
+    """Resolutions in which Gemini can be asked for pictures: 512, 1K, 2K, 4K; a size becomes the nearest. An empty
+    list: it has one."""
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

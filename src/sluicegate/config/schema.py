@@ -199,7 +199,8 @@ class Health(Section):
     probe_every: Annotated[Duration, Field(ge=0.1, le=3600)] = 5.0
     """Time between probes of an open route, drawn from a quarter less to a quarter more."""
     probe_closed_every: Annotated[Duration, Field(le=86_400)] = 0.0
-    """The same of a route that works: a probe that fails counts as a failed request; 0: never."""
+    """Time between probes of a route that works; `failures` of them in a row that fail open it, unless it answers
+    clients. 0: never."""
     probe_timeout: Annotated[Duration, Field(ge=0.05, le=60)] = 5.0
     """How long a probe may take, connection and answer."""
 
@@ -299,8 +300,8 @@ class ModelRow(Limited):
     """Answers of one request (`n`, `candidateCount`) that are asked for one by one where the provider's format gives
     one answer a request; more are refused."""
     max_continuations: Annotated[Whole, Field(ge=0, le=64)] = 8
-    """How often an answer is gone on with that its provider broke off (`pause_turn` of Messages, `CONTINUATION` of
-    Gemini), for clients of other formats; 0: never. Each is one call more of the same request."""
+    """How often a provider that pauses its answer (`pause_turn` of Messages, `CONTINUATION` of Gemini) is asked to go
+    on, for clients of other formats; 0: never. Each time is one call more of the same request."""
     price: PriceRow | None = None
     """What a customer pays, USD per million tokens, or free. Left out: the catalogue's row of the first
     route, with `billing.markup_percent`."""

@@ -2,10 +2,10 @@
 
 A probe never closes a breaker: that is left to a request that is served. It spares requests: it lets one in as soon as
 the provider answers again, and none while it does not. Where what works is probed too, failures in a row open it, as
-those of requests do. Both are bounded, since a probe may be wrong (a list of models
-may be there while its models are not, and the other way round): each time a deployment opens again although probes
-went well, one more of them in a row is needed; and probes hold it open no longer than `max_open_for` in all, after
-which a request tries it as if there were no probes.
+those of requests do. Both are bounded, since a probe may be wrong (a list of models may be there while its models are
+not, and the other way round): each time a deployment opens again although probes went well, one more of them in a row
+is needed; and probes hold it open no longer than `max_open_for` in all, after which a request tries it as if there were
+no probes.
 
 Pure, as `health` is. Who asks when is `server.probe_desk`'s, how one is made `server.probing`'s.
 """

@@ -155,11 +155,6 @@ class Exchange(RequestHead):
         """Whether the write buffer is above its marks now."""
         return self._connection.write_paused
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes of answers that the socket has not taken yet."""
-        return 0 if self.gone else self._transport.get_write_buffer_size()
-
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """Send the whole answer in one write.
 

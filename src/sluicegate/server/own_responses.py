@@ -35,6 +35,7 @@ _ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{36,})[0-9a-f]{4}\Z")
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 PAGE_ITEMS = 20
 MAX_PAGE_ITEMS = 100
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Keeping(NamedTuple):
@@ -173,10 +174,7 @@ def page(turns: Sequence[KeptResponse], query: str) -> bytes:
         places = [place for place, item in enumerate(items) if item["id"] == after]
         items = items[places[0] + 1 :] if places else []
     given = asked.get("limit", str(PAGE_ITEMS))
-    if (
-        not (given.isascii() and given.isdecimal() and len(given) < 10)
-        or not 1 <= int(given) <= MAX_PAGE_ITEMS
-    ):
+    if not _NUMBER.fullmatch(given) or not 1 <= int(given) <= MAX_PAGE_ITEMS:
         raise BadRequest(f"Invalid 'limit': must be between 1 and {MAX_PAGE_ITEMS}.", param="limit")
     shown = items[: int(given)]
     told = {

@@ -327,15 +327,13 @@ class GeminiAnswerDecoder:
         self._cite(choice, candidate)
         reason = candidate.finishReason
         if choice.search is not None and (choice.finish is not None or says_finished(reason)):
-            self._events.append(
-                choice.search
-            )  # behind the text, since some formats close what is open for it
+            # Behind the text, since some formats close what is open for it.
+            self._events.append(choice.search)
             choice.search = None
         if reason is None or not says_finished(reason):
             if choice.finish is not None and len(self._events) > before:
-                self._events.append(
-                    choice.finish
-                )  # sources of an answer that has ended do not begin it again
+                # Sources of an answer that has ended do not begin it again.
+                self._events.append(choice.finish)
             return
         ours = read_finish_reason(reason, called=bool(choice.ids), content=choice.content)
         if ours is None:

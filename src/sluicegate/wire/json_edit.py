@@ -262,11 +262,6 @@ def settings(data: bytes, start: int, values: Mapping[str, bytes]) -> list[Edit]
     return edits(data, inner_members(data, start), values, start=start)
 
 
-def without(data: bytes, key: str) -> bytes:
-    """Return the object without its top-level members of that name."""
-    return changed(data, {}, (key,))
-
-
 def dumps(value: object) -> bytes:
     """Encode compactly as UTF-8, without ASCII escapes."""
     return msgspec.json.encode(value)

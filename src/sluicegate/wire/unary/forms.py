@@ -25,7 +25,8 @@ AUDIO_TOKENS_PER_S = 10
 CHARACTERS_PER_S = 16
 """How fast somebody speaks, where a transcript is all that tells."""
 _CUE_END = re.compile(rb"--> *(?:([0-9]{1,3}):)?([0-9]{2}):([0-9]{2})[,.]([0-9]{3})")
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
+DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
+"""Seconds, as a provider or a client spells them."""
 _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -182,7 +183,7 @@ def _usage_of(said: dict[str, Any]) -> Usage | None:
     told = told if isinstance(told, dict) else {}
     seconds = told.get("seconds", said.get("duration"))
     if isinstance(seconds, str):
-        seconds = float(seconds) if _DECIMAL.fullmatch(seconds) else None
+        seconds = float(seconds) if DECIMAL.fullmatch(seconds) else None
     media_ms = None
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 10**9:
         media_ms = round(seconds * 1000)

@@ -167,11 +167,11 @@ class ImageEditJsonRequest(ImagesRequest):
         """Put in the provider's own ids of the files that are named, by their place in the request."""
         self.keeper = provider
         images, mask = self.decoded("images"), self.decoded("mask")
-        for path, id in ids.items():
-            if path.startswith("mask"):
-                mask["file_id"] = id
-            else:
-                images[int(path[7 : path.index("]")])]["file_id"] = id
+        places = [(f"images[{at}]", image) for at, image in enumerate(images)]
+        for path, named in [*places, ("mask", mask)]:
+            id = ids.get(f"{path}.file_id")
+            if id is not None:
+                named["file_id"] = id
         wanted = {"images": json_edit.dumps(images)}
         if mask is not None:
             wanted["mask"] = json_edit.dumps(mask)

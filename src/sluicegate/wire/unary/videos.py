@@ -12,7 +12,7 @@ from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.request_edges import needed_text
 from sluicegate.wire.translation import Asked, Notes, PassedAnswer, PassOptions
 from sluicegate.wire.unary import JsonRequest, TargetModel
-from sluicegate.wire.unary.forms import FormRequest
+from sluicegate.wire.unary.forms import DECIMAL, FormRequest
 from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of
 from sluicegate.wire.unary.multipart import MODEL, Form
 
@@ -22,7 +22,6 @@ MAX_SECONDS = 600
 SENT_SECONDS = 20
 """What is held for a video that is sent to be changed: as long as the longest that vendors make at once."""
 SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 FILE_ID = "input_reference.file_id"
 
 
@@ -249,7 +248,7 @@ def read_state(body: bytes) -> VideoState:
     top = top_of(body)
     status = text_of(top.get("status"))
     seconds = json_edit.loads(top["seconds"]) if "seconds" in top else None
-    if isinstance(seconds, str) and _DECIMAL.fullmatch(seconds):
+    if isinstance(seconds, str) and DECIMAL.fullmatch(seconds):
         seconds = float(seconds)
     media_ms = None
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 10**6:
