@@ -62,6 +62,12 @@ async def until(true: Callable[[], bool], timeout_s: float = 5.0) -> None:
             await asyncio.sleep(0.005)
 
 
+async def append_synced(writer: JournalWriter, record: Record) -> None:
+    """Append a record and wait until the disk has it."""
+    writer.append(record)
+    await writer.synced()
+
+
 def ids(records: Iterable[Record]) -> list[str]:
     return [record.request_id for record in records]
 

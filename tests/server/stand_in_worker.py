@@ -151,7 +151,8 @@ class StandIn:
             status = "interrupted"
         row.status = status
         row.cost_nano_usd = row.list_cost_nano_usd = charge
-        await self.journal.append_synced(Settled(request_id=request_id, account_id=account, row=row))
+        self.journal.append(Settled(request_id=request_id, account_id=account, row=row))
+        await self.journal.synced()
         self.credit.settle(account, reserve, charge)
         self.link.wake()
         self.tally.add(REQUESTS, 1, "test", status)

@@ -18,7 +18,7 @@ from sluicegate.server import journal
 from sluicegate.server.journal import TAIL_BYTES, JournalWriter, SegmentName
 from sluicegate.server.journal_reader import Segment, segments
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
-from tests.server.journal_world import begin_journal, ids, kill, read_all, read_folder, until
+from tests.server.journal_world import append_synced, begin_journal, ids, kill, read_all, read_folder, until
 
 ALL_KINDS = [reserved("r1"), extended("r1", 5), checkpoint("r1", 7), lost_attempt("r1"), settled("r1", 9)]
 
@@ -144,7 +144,7 @@ async def test_synced_records_wait_for_one_fsync_together(
 
     monkeypatch.setattr(os, "fdatasync", slow)
     writer = begin_journal(tmp_path, sync="disk")
-    await asyncio.gather(*(writer.append_synced(settled(f"r{n}", 1)) for n in range(200)))
+    await asyncio.gather(*(append_synced(writer, settled(f"r{n}", 1)) for n in range(200)))
     assert 1 <= len(calls) <= 3
     writer.close()
     assert len(read_folder(tmp_path)) == 200
@@ -156,7 +156,7 @@ async def test_records_reach_the_disk_soon_though_nobody_waits(
     calls: list[int] = []
     monkeypatch.setattr(os, "fdatasync", calls.append)
     writer = begin_journal(tmp_path)
-    await writer.append_synced(settled("r0", 1))
+    await append_synced(writer, settled("r0", 1))
     assert calls == []
     for number in range(100):
         writer.append(settled(f"r{number}", 1))
@@ -177,7 +177,7 @@ async def test_a_disk_that_fails_to_sync_is_trusted_no_more(
     writer = begin_journal(tmp_path, sync="disk")
     monkeypatch.setattr(os, "fdatasync", fail)
     with pytest.raises(StoreUnavailable, match="disk failed"):
-        await writer.append_synced(settled("r1", 1))
+        await append_synced(writer, settled("r1", 1))
     with pytest.raises(StoreUnavailable, match="disk failed"):
         writer.append(reserved("r2"))
     writer.close()
@@ -263,9 +263,9 @@ async def test_who_waits_behind_a_failed_fsync_is_told_so_too(
 
     writer = begin_journal(tmp_path, sync="disk")
     monkeypatch.setattr(os, "fdatasync", fail_once)
-    first = asyncio.ensure_future(writer.append_synced(settled("r1", 1)))
+    first = asyncio.ensure_future(append_synced(writer, settled("r1", 1)))
     await asyncio.sleep(0.005)
-    second = asyncio.ensure_future(writer.append_synced(settled("r2", 1)))
+    second = asyncio.ensure_future(append_synced(writer, settled("r2", 1)))
     told = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(error) for error in told] == [StoreUnavailable, StoreUnavailable]
     writer.close()
@@ -296,7 +296,7 @@ async def test_what_the_disk_lost_of_open_reservations_holds_nothing_up(
 
 async def test_closing_answers_those_who_wait(tmp_path: Path) -> None:
     writer = begin_journal(tmp_path, sync="disk")
-    waiting = [asyncio.ensure_future(writer.append_synced(settled(f"r{n}", 1))) for n in range(3)]
+    waiting = [asyncio.ensure_future(append_synced(writer, settled(f"r{n}", 1))) for n in range(3)]
     await asyncio.sleep(0)
     writer.close()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)

@@ -145,8 +145,8 @@ class _Begun(NamedTuple):
 
 
 class JournalWriter:
-    """One worker's journal. A record that `append` took survives kill -9; `append_synced` also waits for the
-    disk where the operator asked for that.
+    """One worker's journal. A record that `append` took survives kill -9; `synced` waits for the disk, where
+    the operator asked for that.
 
     Must be made and used in the thread of the loop.
     """
@@ -256,18 +256,8 @@ class JournalWriter:
         if self._end >= self._rotate_at:
             self._rotate()
 
-    async def append_synced(self, record: Record) -> None:
-        """Write one record, and under `sync: disk` return only when the disk has it (one fsync for all who
-        wait).
-
-        Raises:
-            StoreUnavailable: it was not written; or it was, but the disk did not confirm it.
-        """
-        self.append(record)
-        await self.synced()
-
     async def synced(self) -> None:
-        """Wait, under `sync: disk`, until the disk has all that was appended.
+        """Wait, under `sync: disk`, until the disk has all that was appended: one fsync for all who wait.
 
         Raises:
             StoreUnavailable: it did not confirm that; what was appended stands all the same.
