@@ -87,7 +87,7 @@ RETRIES_REFUSED = Metric(
 STREAMS_CONTINUED = Metric(
     "streams_continued_total",
     "counter",
-    "Streams that broke off elsewhere and that this provider went on with.",
+    "Streams that broke off elsewhere and that this provider continued.",
     ("provider",),
 )
 OVERLOADED = Metric("overloaded_total", "counter", "Requests refused because a worker had too much to do.")

@@ -164,7 +164,7 @@ class EditRequest(RemixRequest):
 
 
 class ExtensionRequest(EditRequest):
-    """A video to be gone on with, for so many seconds."""
+    """A video to be extended by so many seconds."""
 
     ENDPOINT = "video_extension"
 
@@ -194,7 +194,7 @@ class EditFormRequest(_Made, FormRequest):
 
 
 class ExtensionFormRequest(EditFormRequest):
-    """A video that is sent to be gone on with."""
+    """A video that is sent to be extended."""
 
     ENDPOINT: ClassVar[Endpoint] = "video_extension"
 
