@@ -108,7 +108,7 @@ def _mp3_seconds(base64: str, head: bytes) -> float:
     hz, samples = _MP3_HZ[version][hz_at], 1152 if version == 3 else 576
     for mark in (b"Xing", b"Info"):
         told = head.find(mark, 0, 64)
-        if told >= 0 and head[told + 7] & 1:
+        if 0 <= told <= len(head) - 12 and head[told + 7] & 1:
             return int.from_bytes(head[told + 8 : told + 12]) * samples / hz
     kbps = _MP3_KBPS[1 if version == 3 else 2][kbps_at]
     return (_size(base64) - at) * 8 / (kbps * 1000)
