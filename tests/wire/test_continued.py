@@ -114,13 +114,21 @@ def test_s24_a_plain_turn_goes_back_as_it_came() -> None:
     [
         {"type": "content_block_delta", "index": 0, "delta": {"type": "new_delta", "x": 1}},
         {"type": "content_block_delta", "index": 9, "delta": {"type": "text_delta", "text": "x"}},
+        {"type": "message_start", "message": {"container": {"id": float("inf")}}},
     ],
 )
 def test_what_has_no_place_in_a_block_is_not_sent_back_by_halves(event: dict[str, Any]) -> None:
     record = AnswerRecord()
     events = events_of(BLOCKS)
-    record.take(framed([*events[:2], event, *events[2:]]))
+    record.take(framed([*events[:2], event, *events[2:]]).replace(b"Infinity", b"1e999"))
     assert record.content() is None
+
+
+@pytest.mark.parametrize("block", [b'{"type":"text","text":1e999}', b"1", b'{"type":1e999}'])
+def test_a_plain_turn_whose_blocks_are_none_is_not_sent_back(block: bytes) -> None:
+    record = AnswerRecord()
+    record.take_whole(b'{"content":[%b]}' % block)
+    assert record.content() in (None, [block])
 
 
 def request(**fields: Any) -> Request:

@@ -268,6 +268,11 @@ def test_white_space_before_a_value_B033(space: bytes) -> None:
     assert (parsed.text, parsed.finish) == ("ab", "stop")
 
 
+def test_a_key_in_another_spelling_is_the_same_key() -> None:
+    data = ROLE + ch({"content": "a"}, usage=None).replace(b'"usage"', b'"usag\\u0065"') + STOP + DONE
+    assert b"usag" not in run([data]).raw
+
+
 def test_huge_events_B014() -> None:
     huge = "x" * (4 << 20)
     data = HELLO + ch({"content": huge}) + STOP + DONE

@@ -172,7 +172,7 @@ def _block(raw: msgspec.Raw) -> Block:
     try:
         return _decode_block(raw)
     except _BROKEN:
-        kind = _type_of(msgspec.json.decode(raw))
+        kind = _type_of(json_edit.loads(bytes(raw), FORMAT))
         if not kind or kind in KNOWN_BLOCKS:
             raise DecodeError(FORMAT, None, "a content block is not of its type's shape") from None
         return Block(type=kind)
@@ -183,7 +183,10 @@ def failure(raw: msgspec.Raw | msgspec.UnsetType) -> StreamError | None:
     if raw is msgspec.UNSET or is_nothing(bytes(raw)):
         return None
     error = read_stream_error(bytes(raw))
-    value = msgspec.json.decode(raw)
+    try:
+        value = msgspec.json.decode(raw)
+    except _BROKEN:  # a number beyond all bounds
+        return error
     details = value.get("details") if isinstance(value, dict) else None
     if error.code is None and isinstance(details, dict) and isinstance(details.get("error_code"), str):
         error.code = details["error_code"]

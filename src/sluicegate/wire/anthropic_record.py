@@ -4,8 +4,6 @@ The bytes of a block are the provider's own; of a streamed one the deltas are pu
 sent back to who made them. Source: wire formats page `anthropic-messages.md`.
 """
 
-from typing import Any
-
 import msgspec
 
 from sluicegate.errors import DecodeError
@@ -81,7 +79,7 @@ class AnswerRecord:
         try:
             for payload, piece in self._reader.feed(data):
                 self._take(payload, piece)
-        except (DecodeError, KeyError):
+        except (DecodeError, KeyError, msgspec.DecodeError):
             self._lost = True
 
     def take_whole(self, body: bytes) -> None:
@@ -104,10 +102,11 @@ class AnswerRecord:
             return None
         try:
             whole = [block if isinstance(block, bytes) else block.whole() for block in self._blocks]
-        except DecodeError:
+            said = [block for block in whole if not _is_empty_text(block)]
+        except (DecodeError, msgspec.DecodeError):
             return None
         self._blocks = list(whole)
-        return [block for block in whole if not _is_empty_text(block)]
+        return said
 
     def _take(self, payload: bytes, piece: StreamPiece) -> None:
         match piece.type:
@@ -143,13 +142,13 @@ class AnswerRecord:
                 self._lost = True
 
     def _note_container(self, raw: msgspec.Raw | None) -> None:
-        value: Any = None if raw is None else msgspec.json.decode(raw)
+        value = None if raw is None else json_edit.loads(bytes(raw))
         id = value.get("id") if isinstance(value, dict) else None
         self.container = id if isinstance(id, str) and id else self.container
 
 
 def _text(raw: msgspec.Raw | None) -> str:
-    value = None if raw is None else msgspec.json.decode(raw)
+    value = None if raw is None else json_edit.loads(bytes(raw))
     return value if isinstance(value, str) else ""
 
 

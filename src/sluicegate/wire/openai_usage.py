@@ -188,7 +188,10 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
         return write_usage(usage)
     reported = without_negatives(reported)
     into, out = usage.input_tokens or 0, usage.output_tokens or 0
-    said = _decode_said(reported)
+    try:
+        said = _decode_said(reported)
+    except msgspec.DecodeError:  # a number beyond all bounds
+        said = _Said()
     if (
         said.prompt_tokens == into
         and said.completion_tokens == out
@@ -208,7 +211,11 @@ def without_negatives(reported: bytes) -> bytes:
     """Return a provider's usage object, of any format, with 0 for every count below it: clients add them up."""
     if b":-" not in reported and b": -" not in reported:
         return reported  # always, but for servers that subtract wrongly
-    return msgspec.json.encode(_not_below_zero(msgspec.json.decode(reported)))
+    try:
+        value = msgspec.json.decode(reported)
+    except msgspec.DecodeError:  # a number beyond all bounds: who reads it cannot add it up either
+        return reported
+    return msgspec.json.encode(_not_below_zero(value))
 
 
 def _not_below_zero(value: Any) -> Any:
