@@ -20,10 +20,10 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import processes, targets  # noqa: E402
 from bench.load import Load  # noqa: E402
-from bench.scenarios import CPU_PLANS, FIRST_TOKEN_PLAN  # noqa: E402
+from bench.scenarios import CPU_PLANS, FIRST_TOKEN_PLANS  # noqa: E402
 
 _RATE_HZ = 500
-_PLANS = CPU_PLANS | {"ttft": FIRST_TOKEN_PLAN}
+_PLANS = CPU_PLANS | FIRST_TOKEN_PLANS
 _FRAME = re.compile(r"(.*?) \((?:.*/)?((?:[^/]+/)?[^/]+)\)$")
 """Function and file of one frame; of the path, the last folder is enough."""
 _WAITING = (

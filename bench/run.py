@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import processes, report, targets  # noqa: E402
-from bench.scenarios import SCENARIOS, TRANSLATED, Bench, Effort, Sample  # noqa: E402
+from bench.scenarios import FIRST_TOKEN_PLANS, SCENARIOS, TRANSLATED, Bench, Effort, Sample  # noqa: E402
 
 _ONLY_FOR = {"unbilled": ("plain",), "translating": TRANSLATED}
 """Scenarios of targets that are there for one question."""
@@ -116,7 +116,7 @@ def _run_group(
         for scenario in scenarios:
             running = (
                 [targets.Direct(bench.provider.upstream(tls=False)), *started]
-                if scenario == "ttft"
+                if scenario in FIRST_TOKEN_PLANS
                 else started
             )
             running = [target for target in running if scenario in _ONLY_FOR.get(target.name, (scenario,))]
