@@ -76,6 +76,7 @@ async def answer_count(bench: Bench, exchange: Exchange, key: KeyRecord, route: 
         BadRequest, ModelNotFound, Forbidden: as for the request itself.
     """
     body, format = exchange.body, route.format
+    read_members(body)  # refuses what is no whole object
     model_id = route.model or _model_of(body, format)
     model = bench.plan.settings.catalogue.find(model_id)
     if model is None:
@@ -84,7 +85,6 @@ async def answer_count(bench: Bench, exchange: Exchange, key: KeyRecord, route: 
         )
     if not allowed(key, model_id, model):
         raise Forbidden("This API key may not use this model.", param="model")
-    read_members(body)  # refuses what is no whole object
     providers = bench.plan.settings.catalogue.providers
     served: tuple[Served, ...] = (Served(model_id, model, model.deployments),)
     speaks = formats_of(served, providers)

@@ -40,7 +40,11 @@ class CompletionRequest(OpenAIRequest):
             BadRequest: what is wrong, and `param` says where.
         """
         super().__init__(body)
-        edges = _decode_edges(body)
+        try:
+            edges = _decode_edges(body)
+        except msgspec.ValidationError:
+            # One of them cannot be read; the others are told of first.
+            edges = _Edges(**{key: self._value(key) for key in _Edges.__struct_fields__})
         self.model = needed_text("model", edges.model)
         self.stream = flag("stream", edges.stream)
         self.prompts = self._count_prompts()

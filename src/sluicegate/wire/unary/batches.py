@@ -39,9 +39,10 @@ def input_file_of(body: bytes) -> str:
     """Return the file that a batch is made of, as the client spells it. Raises BadRequest."""
     try:
         top = json_edit.decode_top(body, "batches")
+        named = json_edit.loads(bytes(top.get("input_file_id", b"null")))
     except DecodeError as error:
         raise BadRequest(f"The request body is not a JSON object: {error.reason}.") from None
-    return needed_text("input_file_id", json_edit.loads(bytes(top.get("input_file_id", b"null"))))
+    return needed_text("input_file_id", named)
 
 
 class BatchRequest(JsonRequest):

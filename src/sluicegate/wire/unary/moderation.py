@@ -43,7 +43,7 @@ class ModerationRequest(JsonRequest):
 
 def _check_part(entry: Any, path: str) -> None:
     kind = entry.get("type") if isinstance(entry, dict) else None
-    if kind not in _PARTS:
+    if not isinstance(kind, str) or kind not in _PARTS:
         raise BadRequest(
             f"Invalid '{path}': expected a string, or a part of type text or image_url.", param=path
         )
