@@ -418,7 +418,7 @@ class Untold(msgspec.Struct, gc=False):
 
 
 class Pause(msgspec.Struct, frozen=True, gc=False):
-    """The provider broke an answer off, and goes on with it when it is asked to."""
+    """The provider has paused an answer, and goes on with it when it is asked to."""
 
     token: str = ""
     """What it wants to be given with the same request; empty: what it has said, as it said it."""
@@ -438,7 +438,7 @@ class Finish(msgspec.Struct, gc=False):
     raw_reason: str | None = None
     """The provider's own word, for the row."""
     pause: Pause | None = None
-    """It may be gone on with; else that it was broken off is named, as what came and is not told."""
+    """It may be gone on with; else the pause is named, as what came and is not told."""
 
 
 class UsageReport(msgspec.Struct, gc=False):

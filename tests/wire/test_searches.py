@@ -7,9 +7,9 @@ import pytest
 
 from sluicegate.messages import Finish, StreamEvent, TextDelta, Untold, UsageReport, WebSearch
 from sluicegate.wire.anthropic_searches import search_blocks
-from sluicegate.wire.continued import continued_events
+from sluicegate.wire.resumed_stream import resumed_events
 from tests.wire.openai_world import decoded
-from tests.wire.test_continued import framed, gemini
+from tests.wire.test_resumed_stream import framed, gemini
 
 NAMES = ("server_tool_use", "web_search_tool_result")
 USE = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rivers"}}
@@ -48,7 +48,7 @@ def test_a_search_without_a_result_is_told_at_the_end() -> None:
 
 def test_a_search_whose_result_comes_with_the_next_call_is_told_with_both() -> None:
     paused = messages(USE, reason="pause_turn")
-    told = continued_events([paused, messages(result(FOUND), {"type": "text", "text": "Rise."})])
+    told = resumed_events([paused, messages(result(FOUND), {"type": "text", "text": "Rise."})])
     assert searches(told) == [
         WebSearch(("rivers",), names=NAMES[:1]),
         WebSearch((), (("https://a.b", "A"),), names=NAMES[1:]),

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from sluicegate.billing.continued_usage import FirstPart, joined
 from sluicegate.billing.output_ratios import OutputRatios
 from sluicegate.billing.tokens import TokenCounter
+from sluicegate.billing.two_part_usage import FirstPart, joined
 from sluicegate.messages import Usage, UsageSource
 
 DEFAULT_BYTES_PER_TOKEN = 4.0

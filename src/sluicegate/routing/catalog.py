@@ -221,7 +221,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     max_calls: int = 1
     """For one request that wants so many answers of a format that gives one."""
     max_continuations: int = 8
-    """For one answer that its provider breaks off."""
+    """For one answer: pauses of its provider that are resumed, each by one call more."""
     max_output_tokens: int = 8192
     prompt_template: Literal["plain", "none"] = "plain"
     hidden_output: bool = False

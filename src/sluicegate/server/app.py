@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 _PLAIN = b"content-type: text/plain; charset=utf-8\r\n"
 MODELS = "/v1/models"
-JOBS = frozenset({"videos", "video_remix", "batches", "image_edits"}) | REWORKS
+MAY_NAME_KEPT = frozenset({"videos", "video_remix", "batches", "image_edits"}) | REWORKS
 """Endpoints whose requests may name what a provider keeps."""
 FRESH_GRACE_S = 1.0
 """How long clients that were let in just before a successor took over have to send their request."""
@@ -333,7 +333,7 @@ class Gateway:
                 upload = upload if passes else None
             elif isinstance(upload, Upload):
                 asked = await read_form(route, upload, size)
-            elif route.endpoint in JOBS:
+            elif route.endpoint in MAY_NAME_KEPT:
                 shelf = Shelf(self._bench, exchange, key, request_id)
                 upload, asked = None, await read_job_request(route, exchange.body, shelf)
             else:

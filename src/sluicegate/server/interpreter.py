@@ -30,18 +30,18 @@ from sluicegate.messages import (
     WebSearch,
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
-from sluicegate.server.going_on import GoingOn
 from sluicegate.server.media_fetch import MediaFetcher
+from sluicegate.server.pausable_answer import PausableAnswer
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import Bill, StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
-from sluicegate.wire.continued import ContinuedStream
 from sluicegate.wire.joined import JoinedStream, joined_events
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_searches import SEARCH_SOURCES
 from sluicegate.wire.openai_responses_tools import namespaces
+from sluicegate.wire.resumed_stream import ResumedStream
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
 from sluicegate.wire.translated import TranslatedStream, texts_of
@@ -68,7 +68,7 @@ _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
-AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None, GoingOn | None]
+AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None, PausableAnswer | None]
 
 
 class Interpreter:
@@ -91,7 +91,7 @@ class Interpreter:
         "client",
         "client_name",
         "dropped",
-        "goes_on",
+        "pausable",
         "request",
         "turn",
         "untold",
@@ -146,7 +146,7 @@ class Interpreter:
         """What the calls brought that were made, of an answer that is not streamed."""
         self._joined: JoinedStream | None = None
         """Of an answer that is."""
-        self.goes_on: GoingOn | None = None
+        self.pausable: PausableAnswer | None = None
         """The attempt's calls, where its provider may break the answer off."""
         self.wanted: Sequence[Wanted] = ()
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
@@ -208,11 +208,11 @@ class Interpreter:
 
     def attempt(self) -> AttemptState:
         """Return what is known of the attempt at hand, for `resume`."""
-        return self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.goes_on
+        return self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.pausable
 
     def resume(self, attempt: AttemptState) -> None:
         """Go on with another attempt of two that run at once."""
-        self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.goes_on = attempt
+        self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.pausable = attempt
 
     async def fill(self, media: MediaFetcher) -> None:
         """Have what is wanted fetched. Raises BadRequest."""
@@ -234,7 +234,7 @@ class Interpreter:
             BadRequest: wrong in its own format in a way that only translation sees.
             UnsupportedFeature: the provider's format cannot say it.
         """
-        if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls or self.goes_on:
+        if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls or self.pausable:
             self._forget_attempt()
         if target == self.client.name:
             self.dropped = ()
@@ -258,7 +258,7 @@ class Interpreter:
         notes = Notes(self._policy, self.client.name)
         notes.dropped = list(dropped)
         notes.fetches = self._fetches
-        self.note(request, target)
+        self.note_request(request, target)
         repeats = 1
         if 1 < request.choices <= model.max_calls and target in ONE_ANSWER:
             repeats = request.choices
@@ -270,15 +270,15 @@ class Interpreter:
         self.dropped = notes.dropped
         self._cut_at = notes.cut_at
         self.wanted = notes.wanted
-        body = self.finished(body, target, provider)
+        body = self.for_provider(body, target, provider)
         self.calls = [body] * (repeats - 1)
         if request.others:
             self._encode_others(request, repeats, target, provider, deployment)
-        begin = FORMATS[target].continuation
+        begin = FORMATS[target].resumption
         if begin is not None and not self.calls and model.max_continuations:
-            continuation = begin(body, request)
-            if continuation is not None:
-                self.goes_on = GoingOn(body, continuation, model.max_continuations)
+            resumption = begin(body, request)
+            if resumption is not None:
+                self.pausable = PausableAnswer(body, resumption, model.max_continuations)
         return body
 
     def _encode_others(
@@ -289,7 +289,7 @@ class Interpreter:
             one = msgspec.structs.replace(request, messages=messages, others=[])
             notes = Notes(self._policy, self.client.name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
-            self.calls = [*self.calls, *([self.finished(body, target, provider)] * repeats)]
+            self.calls = [*self.calls, *([self.for_provider(body, target, provider)] * repeats)]
 
     def decode(self, notes: Notes) -> Request:
         """Return the request in no format. Raises BadRequest, UnsupportedFeature."""
@@ -300,7 +300,7 @@ class Interpreter:
             request.messages = restore(request.messages, self._thoughts, self._account_id, now)
         return request
 
-    def note(self, request: Request, target: Shape) -> None:
+    def note_request(self, request: Request, target: Shape) -> None:
         """Keep what the writer of an answer across formats has to know of the request.
 
         Args:
@@ -319,7 +319,7 @@ class Interpreter:
             asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
             asked.search_sources = "include" in top and SEARCH_SOURCES in bytes(top["include"])
 
-    def finished(self, body: bytes, target: Shape, provider: Provider) -> bytes:
+    def for_provider(self, body: bytes, target: Shape, provider: Provider) -> bytes:
         """Return a translated body without what its provider does not take."""
         unwanted = set(provider.drop_fields)
         if not provider.stream_options:
@@ -331,7 +331,7 @@ class Interpreter:
     def _forget_attempt(self) -> None:
         """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
         self._cut_at = self.wanted = self.untold = ()
-        self.turn = self.goes_on = None
+        self.turn = self.pausable = None
         self.calls = self._brought = ()
 
     def _without_lifetimes(self, body: bytes) -> bytes:
@@ -375,16 +375,16 @@ class Interpreter:
                 follow=self.new_turn(),
             )
             return self._joined
-        if self.goes_on is not None:
-            self.goes_on.stream = ContinuedStream(
+        if self.pausable is not None:
+            self.pausable.stream = ResumedStream(
                 make_decoder,
                 encoder,
-                partial(self.goes_on.read_whole, decode_whole),
+                partial(self.pausable.read_whole, decode_whole),
                 options.count_text,
                 joins_usage=joins_usage,
                 follow=self.new_turn(),
             )
-            return self.goes_on.stream
+            return self.pausable.stream
         return TranslatedStream(
             make_decoder(),
             encoder,
@@ -399,8 +399,8 @@ class Interpreter:
         decoder = FORMATS[target].stream_decoder(
             deployment.capabilities, options.count_text, options.max_event_bytes
         )
-        if self.goes_on is not None:
-            decoder = self.goes_on.watched(decoder)
+        if self.pausable is not None:
+            decoder = self.pausable.watched(decoder)
         return StopCutter(decoder, self._cut_at) if self._cut_at else decoder
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
@@ -413,8 +413,8 @@ class Interpreter:
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
         events, upstream_id = self.events_of(target, deployment, body)
-        if self.goes_on is not None:
-            events = self.goes_on.joined(events)
+        if self.pausable is not None:
+            events = self.pausable.joined(events)
         if self._brought:
             answers = [self.events_of(target, deployment, one)[0] for one in self._brought]
             answers.append(events)

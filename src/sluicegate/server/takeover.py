@@ -1,7 +1,7 @@
 """What another provider is asked when a stream broke off, and how its stream becomes the rest of the first one's.
 
 Made only then, from the request that was kept for it. Whether a request and its text so far allow it is told by
-`wire.partial_turn` and `wire.told_text`; who is asked, and what follows from it, is `serving.taken_over`'s.
+`wire.partial_turn` and `wire.told_text`; who is asked, and what follows from it, is `serving.midstream`'s.
 """
 
 from collections.abc import Callable, Collection
@@ -18,9 +18,9 @@ from sluicegate.server.interpreter import Interpreter
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.partial_turn import body_with_text, marked, may_be_taken_over, takes_over, with_turn
 from sluicegate.wire.seam import given
-from sluicegate.wire.taken_over import TakenOverStream
 from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Notes
+from sluicegate.wire.two_part_stream import TakenOverStream
 
 
 class _LateNotes(Notes):
@@ -84,7 +84,7 @@ class Takeover:
             if takes_over(target, can):
                 body = self._body(target, provider, model, deployment, can)
                 if body is not None:
-                    self._interpreter.note(self._request, target)
+                    self._interpreter.note_request(self._request, target)
                     return Asking(target, can, marked(body, target, can))
         return None
 
@@ -114,7 +114,7 @@ class Takeover:
                 )
         except (ClientError, DecodeError):
             return None
-        return interpreter.finished(body, target, provider)
+        return interpreter.for_provider(body, target, provider)
 
     def stream(
         self, asking: Asking, count_text: Callable[[str], None], max_event_bytes: int

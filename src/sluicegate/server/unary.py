@@ -139,8 +139,8 @@ class UnaryInterpreter:
         """Media to be fetched, or the rest of a form: until they are here, the body that was made is of no use."""
         self.dropped: list[str] = []
         self.untold: list[str] = []
-        self.goes_on: None = None
-        """Nothing of the kind: such answers are not broken off."""
+        self.pausable: None = None
+        """Nothing of the kind: such answers are not paused."""
         self.calls: list[bytes] = []
         """Bodies of the attempt's calls that are still to make."""
         self._brought: list[bytes] = []

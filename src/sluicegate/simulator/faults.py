@@ -61,7 +61,7 @@ ANSWERS: Mapping[str, tuple[str, Answer]] = {
         Answer(reasoning=("Look", " up"), signature="U0lH", tool_calls=(WEATHER,), finish="tool_calls"),
     ),
     "paused": (
-        "text that is broken off every four tokens, where the format can be",
+        "text that is paused every four tokens, where the format can be",
         msgspec.structs.replace(of_tokens(16), pause_after=4),
     ),
     "refusal": ("a refusal", Answer(refusal=("I", " can't", " help."))),

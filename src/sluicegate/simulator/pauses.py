@@ -1,4 +1,4 @@
-"""Answers that a provider breaks off: which part of one a request gets, and how its next one is recognised.
+"""Answers that a provider pauses: which part of one a request gets, and how its next one is recognised.
 
 As the providers do: Messages (`pause_turn`) goes on from the content that comes back as the last turn, Gemini
 (`CONTINUATION`) from a token. Nothing is remembered between requests. Source: wire formats pages
@@ -19,7 +19,7 @@ class Unknown(ValueError):
 
 
 def part_of(answer: Answer, format: Format, body: bytes) -> Answer:
-    """Return what a request gets of an answer that is broken off every `pause_after` pieces of text.
+    """Return what a request gets of an answer that is paused every `pause_after` pieces of text.
 
     Raises:
         Unknown: it goes on from something else.

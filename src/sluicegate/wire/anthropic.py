@@ -9,8 +9,8 @@ from sluicegate.wire.anthropic_passing import AnthropicStream
 from sluicegate.wire.anthropic_request_decoder import decode_request
 from sluicegate.wire.anthropic_request_encoder import encode_request, tool_names
 from sluicegate.wire.anthropic_usage import write_usage
-from sluicegate.wire.continuation import anthropic_continuation
 from sluicegate.wire.continuous_usage import block_delta
+from sluicegate.wire.resumption import anthropic_resumption
 from sluicegate.wire.translation import Codec, UsageMark
 
 
@@ -43,6 +43,6 @@ CODEC = Codec(
     error_event=error_event,
     usage_mark=UsageMark(b"usage", write_usage, block_delta),
     keepalive=PING,
-    continuation=anthropic_continuation,
+    resumption=anthropic_resumption,
     tool_names=tool_names,
 )

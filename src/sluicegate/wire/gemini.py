@@ -1,6 +1,5 @@
 """generateContent, Gemini's format: everything that its codec offers. Source: wire formats page `gemini.md`."""
 
-from sluicegate.wire.continuation import gemini_continuation
 from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.gemini_answer_decoder import GeminiAnswerDecoder, decode_answer
 from sluicegate.wire.gemini_answer_encoder import GeminiStreamEncoder, encode_answer
@@ -11,6 +10,7 @@ from sluicegate.wire.gemini_passing import GeminiStream
 from sluicegate.wire.gemini_request_decoder import decode_request
 from sluicegate.wire.gemini_request_encoder import encode_request, tool_names
 from sluicegate.wire.gemini_usage import write_usage
+from sluicegate.wire.resumption import gemini_resumption
 from sluicegate.wire.translation import Codec, UsageMark
 
 KEEPALIVE = b"\n"
@@ -48,6 +48,6 @@ CODEC = Codec(
     usage_mark=UsageMark(b"usageMetadata", write_usage, every_event),
     keepalive=KEEPALIVE,
     reads_arrays=True,
-    continuation=gemini_continuation,
+    resumption=gemini_resumption,
     tool_names=tool_names,
 )

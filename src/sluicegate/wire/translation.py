@@ -377,8 +377,8 @@ def no_tool_names(request: Request) -> dict[str, str]:
     return {}
 
 
-class Continuation(Protocol):
-    """How one attempt's provider is asked to go on with an answer that it broke off."""
+class Resumption(Protocol):
+    """How one attempt's provider is asked to go on with an answer that it has paused."""
 
     records: bool
     """Every byte of a streamed answer is to be shown to it."""
@@ -441,7 +441,7 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """What breaks a long silence, between events."""
     reads_arrays: bool = False
     """A provider's stream may come as a JSON array that grows: it is read piece by piece."""
-    continuation: Callable[[bytes, Request], Continuation | None] | None = None
-    """Of a provider's format: how an answer to this body is gone on with, where it may be broken off."""
+    resumption: Callable[[bytes, Request], Resumption | None] | None = None
+    """Of a provider's format: how an answer to this body is resumed, where it may be paused."""
     tool_names: Callable[[Request], dict[str, str]] = no_tool_names
     """Of a provider's format: names that `encode_request` has to change, as sent, to the client's."""

@@ -32,9 +32,9 @@ from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.openai_responses_request import ResponsesRequest
-from sluicegate.wire.taken_over import WatchedStream
 from sluicegate.wire.told_text import Told
 from sluicegate.wire.translation import Asked, PassOptions
+from sluicegate.wire.two_part_stream import WatchedStream
 from sluicegate.wire.unary.multipart import content_type
 from sluicegate.wire.unary.videos import RemixRequest
 from sluicegate.wire.upstream_errors import from_stream_error

@@ -14,11 +14,11 @@ from sluicegate.server import telemetry
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.relay import Ending
-from sluicegate.server.serving.taken_over import TakenOverRequest
+from sluicegate.server.serving.midstream import MidstreamRequest
 from sluicegate.wire.conversation import conversation_key
 
 
-class TriedRequest(TakenOverRequest):
+class TriedRequest(MidstreamRequest):
     """A request that is tried until an attempt ends it."""
 
     __slots__ = ()
@@ -142,9 +142,9 @@ class TriedRequest(TakenOverRequest):
                 if ending == "complete" and self._interpreter.calls:
                     ending, relay = await self._make_other_calls(relay)
                 error = relay.error
-            goes_on = self._interpreter.goes_on
-            if goes_on is not None and ending == "complete":
-                ending, error, relay = await self._go_on(relay, goes_on)
+            pausable = self._interpreter.pausable
+            if pausable is not None and ending == "complete":
+                ending, error, relay = await self._resume(relay, pausable)
         except UpstreamError as failure:
             return "failed", failure
         finally:

@@ -20,7 +20,7 @@ from sluicegate.server.own_responses import Keeping
 from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.attempt import AttemptingRequest, Prepared
 from sluicegate.wire import StreamCodec
-from sluicegate.wire.taken_over import WatchedStream
+from sluicegate.wire.two_part_stream import WatchedStream
 
 
 class _Kept(NamedTuple):

@@ -4,10 +4,10 @@ is asked."""
 from sluicegate.errors import RateLimited
 from sluicegate.routing.catalog import Deployment, Limits
 from sluicegate.server.limiting import Ticket
-from sluicegate.server.serving.going_on import ContinuedRequest
+from sluicegate.server.serving.resumed import ResumedRequest
 
 
-class LimitedRequest(ContinuedRequest):
+class LimitedRequest(ResumedRequest):
     """A request that may have to be let in."""
 
     __slots__ = ()

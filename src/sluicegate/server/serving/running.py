@@ -41,8 +41,8 @@ class RunningRequest(EndingRequest):
             self._exchange.release_body()
             self._exchange.forget_head()
             self._interpreter.release()
-        if self._interpreter.goes_on is not None and not self._exchange.gone:
-            self._exchange.hold(self._interpreter.goes_on.first_bytes)
+        if self._interpreter.pausable is not None and not self._exchange.gone:
+            self._exchange.hold(self._interpreter.pausable.first_bytes)
         if self._checkpoints:
             self.due_at = self._bench.deadlines.now + CHECKPOINT_S
             self._bench.deadlines.add(self)

@@ -1,7 +1,7 @@
 """What is known of one request while it is served, and what every stage of it asks.
 
-The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `going_on`, `limited`,
-`taken_over`, `attempts`, `request`. Each calls what stands below it and nothing above.
+The stages stand on each other, each in a module: `ending`, `running`, `attempt`, `hedged`, `resumed`, `limited`,
+`midstream`, `attempts`, `request`. Each calls what stands below it and nothing above.
 """
 
 import math
@@ -32,8 +32,8 @@ from sluicegate.server.serving.bench import Bench
 from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire import StreamCodec
-from sluicegate.wire.taken_over import WatchedStream
 from sluicegate.wire.translation import Asked, PassedAnswer
+from sluicegate.wire.two_part_stream import WatchedStream
 
 _REQUEST_SLOTS = (
     "_answer",

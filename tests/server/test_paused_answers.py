@@ -1,4 +1,4 @@
-"""Answers that their provider breaks off (`pause_turn`, `CONTINUATION`), for clients of other formats: gone on with,
+"""Answers that their provider pauses (`pause_turn`, `CONTINUATION`), for clients of other formats: resumed,
 and told as one: one id, one end, one row, one charge.
 
 Translation matrix, sections 22 and 24; wire formats pages `gemini.md` and `usage.md`; contract E2, E3, X3, B3.
@@ -22,7 +22,7 @@ from tests.inprocess import WORKER, InProcessGate
 
 WORDS = tuple(f" w{place}" for place in range(10))
 PAUSED: list[Format] = ["messages", "gemini"]
-"""Formats whose providers break answers off."""
+"""Formats whose providers pause answers."""
 SEARCH: dict[str, Body] = {
     "chat": {"web_search_options": {}},
     "responses": {"tools": [{"type": "web_search"}]},
@@ -126,7 +126,7 @@ def _check_turns(bodies: list[Body]) -> None:
     assert [body["max_tokens"] for body in bodies] == [bodies[0]["max_tokens"] - used for used in (0, 6, 10)]
 
 
-BROKEN_OFF = Answer(text=(" a", " b", " c"), finish="paused", token="dG9rZW4=", input_tokens=40)
+PAUSED_ANSWER = Answer(text=(" a", " b", " c"), finish="paused", token="dG9rZW4=", input_tokens=40)
 CALL: Answer = Answer(text=(" d", " e"), input_tokens=50)
 CHAT = "chat"
 ONE_CALL = 40 * 1000 + 3 * 2000
@@ -162,7 +162,7 @@ async def test_s24_zero_goes_on_with_nothing(
     start_inprocess: StartInProcess, simulator: Simulator, provider: Format, stream: bool
 ) -> None:
     gate = await start(start_inprocess, simulator, provider, max_continuations=0)
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     response = await ask(gate.url, path_of(CHAT, "m", stream), asking(CHAT, stream=stream), key=KEY)
     assert (heard_stream if stream else heard_plain)(CHAT, response, "m").text == " a b c"
     assert len(simulator.requests) == 1
@@ -173,7 +173,7 @@ async def test_a_token_that_came_before_is_not_sent_again(
     start_inprocess: StartInProcess, simulator: Simulator, stream: bool
 ) -> None:
     gate = await start(start_inprocess, simulator, "gemini")
-    simulator.push(Script(answer=BROKEN_OFF), times=None)
+    simulator.push(Script(answer=PAUSED_ANSWER), times=None)
     response = await ask(gate.url, path_of(CHAT, "m", stream), asking(CHAT, stream=stream), key=KEY)
     assert (heard_stream if stream else heard_plain)(CHAT, response, "m").text == " a b c" * 2
     assert len(simulator.requests) == 2
@@ -201,7 +201,7 @@ async def test_e2_a_later_call_that_fails_is_a_failure_in_mid_stream(
 ) -> None:
     provider: Format = "messages" if client == "gemini" else "gemini"
     gate = await start(start_inprocess, simulator, provider)
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     simulator.push(Script(status=503))
     response = await ask(gate.url, path_of(client, "m", True), asking(client, stream=True), key=KEY)
     heard = heard_stream(client, response, "m", fails=True)
@@ -217,7 +217,7 @@ async def test_e3_a_later_call_that_is_cut_is_billed_over_all_of_them(
     start_inprocess: StartInProcess, simulator: Simulator, provider: Format
 ) -> None:
     gate = await start(start_inprocess, simulator, provider)
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     simulator.push(Script(answer=CALL, steps=(Play(before="finish"), Reset())))
     response = await ask(gate.url, path_of(CHAT, "m", True), asking(CHAT, stream=True), key=KEY)
     assert heard_stream(CHAT, response, "m", fails=True).text == " a b c d e"
@@ -234,7 +234,7 @@ async def test_b3_a_client_that_leaves_in_a_later_call_pays_for_all_of_them(
     gate = await start(
         start_inprocess, simulator, provider, config={"billing": {"on_disconnect": policy, "drain_cap": "5s"}}
     )
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     ends = (Stall(),) if policy != "drain" else (Play(start=3),)
     simulator.push(Script(answer=CALL, interval_s=0.2, steps=(Play(stop=5), *ends)))
     connection = await client(gate.url)
@@ -255,7 +255,7 @@ async def test_what_came_leaves_before_the_next_call_answers(
     start_inprocess: StartInProcess, simulator: Simulator, client: Connect
 ) -> None:
     gate = await start(start_inprocess, simulator, "gemini")
-    simulator.push(Script(answer=BROKEN_OFF, interval_s=0.0))
+    simulator.push(Script(answer=PAUSED_ANSWER, interval_s=0.0))
     simulator.push(Script(answer=CALL, steps=(Stall(),)))
     connection = await client(gate.url)
     connection.send(request_bytes(path_of(CHAT, "m", True), asking(CHAT, stream=True), key=KEY))
@@ -268,7 +268,7 @@ async def test_a_plain_answer_whose_later_call_fails_is_tried_anew(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
     gate = await start(start_inprocess, simulator, "gemini")
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     simulator.push(Script(status=503))
     simulator.push(Script(answer=CALL))
     heard = await hear(gate, CHAT, stream=False)
@@ -313,7 +313,7 @@ def _long(*, stream: bool) -> Body:
 async def _poor(started: StartInProcess, simulator: Simulator) -> tuple[InProcessGate, int]:
     keys = [{"name": "poor", "key": "sg-poor-key-0123456789", "balance_usd": 1.5}]
     gate = await start(started, simulator, "gemini", config={"keys": keys})
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     simulator.push(Script(answer=CALL))
     return gate, 1_500_000_000
 
@@ -324,7 +324,7 @@ async def test_the_time_of_a_plain_answer_is_that_of_all_its_calls(
     gate = await start(start_inprocess, simulator, "gemini", stream={"response_timeout": "1s"}, config={
         "retry": {"max_attempts": 1}
     })  # fmt: skip
-    simulator.push(Script(answer=BROKEN_OFF, first_token_s=0.7))
+    simulator.push(Script(answer=PAUSED_ANSWER, first_token_s=0.7))
     simulator.push(Script(answer=CALL, first_token_s=0.7))
     response = await ask(gate.url, path_of(CHAT, "m", False), asking(CHAT, stream=False), key=KEY)
     assert response.status == 504
@@ -334,7 +334,7 @@ async def test_e4_silence_of_a_later_call_is_silence_in_mid_stream(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
     gate = await start(start_inprocess, simulator, "gemini", stream={"idle_timeout": "300ms"})
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     simulator.push(Script(answer=CALL, steps=(Stall(),)))
     response = await ask(gate.url, path_of(CHAT, "m", True), asking(CHAT, stream=True), key=KEY)
     assert heard_stream(CHAT, response, "m", fails=True).text == " a b c"
@@ -363,7 +363,7 @@ async def test_a_client_of_the_providers_own_format_is_told_what_it_says(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
     gate = await start(start_inprocess, simulator, "messages")
-    simulator.push(Script(answer=BROKEN_OFF))
+    simulator.push(Script(answer=PAUSED_ANSWER))
     response = await ask(gate.url, path_of("messages", "m", False), asking("messages", stream=False), key=KEY)
     assert response.json()["stop_reason"] == "pause_turn"
     assert len(simulator.requests) == 1

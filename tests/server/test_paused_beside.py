@@ -1,4 +1,4 @@
-"""Answers that are gone on with beside what else may happen to a stream: a second attempt that wins, one that breaks
+"""Answers that are resumed beside what else may happen to a stream: a second attempt that wins, one that breaks
 off for good and is taken over, a client that has left while the provider finishes.
 
 Translation matrix, section 24; contract B3; cases B060 and B133.
@@ -15,8 +15,8 @@ from tests.fakes import ask, request_bytes
 from tests.grid.scenes import Prompt
 from tests.grid.speaking import heard_stream, path_of, said
 from tests.inprocess import InProcessGate
-from tests.server.test_broken_off_answers import BROKEN_OFF, CALL, CHAT, ONE_CALL, asking
-from tests.server.test_broken_off_answers import start as start_one
+from tests.server.test_paused_answers import CALL, CHAT, ONE_CALL, PAUSED_ANSWER, asking
+from tests.server.test_paused_answers import start as start_one
 
 PATH = path_of(CHAT, "m", True)
 
@@ -44,14 +44,14 @@ async def test_a_second_attempt_that_wins_is_gone_on_with_at_its_own_provider(
     for _ in range(MIN_MEASURED):
         assert (await ask(gate.url, PATH, asking(CHAT, stream=True), key=KEY)).status == 200
     simulator.push(Script(steps=(Stall(),)), model="first")
-    simulator.push(Script(answer=BROKEN_OFF), model="second")
+    simulator.push(Script(answer=PAUSED_ANSWER), model="second")
     simulator.push(Script(answer=CALL), model="second")
     response = await ask(gate.url, PATH, asking(CHAT, stream=True), key=KEY)
     heard = heard_stream(CHAT, response, "m")
     assert (heard.text, heard.finish) == (" a b c d e", "stop")
     assert heard.cost_nano_usd == ONE_CALL + 50 * 1000 + 2 * 2000
     assert [request.model for request in list(simulator.requests)[-2:]] == ["second", "second"]
-    assert simulator.requests[-1].json["continuationToken"] == BROKEN_OFF.token
+    assert simulator.requests[-1].json["continuationToken"] == PAUSED_ANSWER.token
 
 
 async def test_b060_a_later_call_that_breaks_off_for_good_is_taken_over(
@@ -61,7 +61,7 @@ async def test_b060_a_later_call_that_breaks_off_for_good_is_taken_over(
         start_inprocess, simulator, ("gemini", "chat"), stream={"continue_midstream": True},
         capabilities={"continuation": "prefix"},
     )  # fmt: skip
-    simulator.push(Script(answer=BROKEN_OFF), model="first")
+    simulator.push(Script(answer=PAUSED_ANSWER), model="first")
     simulator.push(Script(answer=CALL, steps=(Play(before="finish"), Reset())), model="first")
     simulator.push(Script(answer=Answer(text=(" f", " g"))), model="second")
     response = await ask(gate.url, PATH, said(CHAT, "m", Prompt(system=None), True), key=KEY)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.billing.continued_usage import FirstPart, joined
 from sluicegate.billing.meter import InputRatios, Meter
 from sluicegate.billing.running_usage import RunningUsage
+from sluicegate.billing.two_part_usage import FirstPart, joined
 from sluicegate.messages import Usage
 
 COUNTED = FirstPart(Usage(input_tokens=38, output_tokens=10), "counted", False)

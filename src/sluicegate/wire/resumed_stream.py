@@ -1,7 +1,7 @@
-"""An answer that its provider broke off and goes on with when it is asked to: several calls told as one.
+"""An answer that its provider paused, and goes on with when it is asked to: several calls told as one.
 
 What comes of a later call stands behind what came before: no second start, indexes and offsets that go on, usage that
-is the sum. How a provider is asked to go on is its format's (`continuation`). Source: translation matrix, sections 22
+is the sum. How a provider is asked to go on is its format's (`resumption`). Source: translation matrix, sections 22
 and 24; wire formats page `usage.md`, on retries.
 """
 
@@ -30,8 +30,8 @@ from sluicegate.wire.translation import StreamDecoder, StreamEncoder
 from sluicegate.wire.wrapped import WrappedDecoder
 
 
-class _Seam:
-    """Between the calls of one answer: what the events of a later one become."""
+class _Offsets:
+    """What came before a call of an answer, and so what its events become in the whole of it."""
 
     __slots__ = ("_before", "_calls", "_chars", "_heard", "_ids", "_number", "_told")
 
@@ -125,9 +125,11 @@ class _Seam:
 class _FollowingDecoder(WrappedDecoder):
     """Reads a later call's stream."""
 
-    def __init__(self, decoder: StreamDecoder, seam: _Seam, first_id: str | None, repaired: bool) -> None:
+    def __init__(
+        self, decoder: StreamDecoder, offsets: _Offsets, first_id: str | None, repaired: bool
+    ) -> None:
         super().__init__(decoder)
-        self._seam = seam
+        self._offsets = offsets
         self._first_id = first_id
         self._repaired = repaired
 
@@ -143,11 +145,11 @@ class _FollowingDecoder(WrappedDecoder):
 
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return what the events say of the whole answer."""
-        return self._seam.follow(events)
+        return self._offsets.follow(events)
 
 
-class ContinuedStream(TranslatedStream):
-    """A stream across formats that may be broken off. `ended` is true at the end of each call.
+class ResumedStream(TranslatedStream):
+    """A stream across formats that may be paused. `ended` is true at the end of each call.
 
     Where `pause` then says so, either `next_call` goes on, or `give_up` tells that this is all.
     """
@@ -172,74 +174,74 @@ class ContinuedStream(TranslatedStream):
             make_decoder(), encoder, decode_whole, count_text, joins_usage=joins_usage, follow=follow
         )
         self._make_decoder = make_decoder
-        self._seam: _Seam | None = None
-        self._broken_off: Finish | None = None
+        self._offsets: _Offsets | None = None
+        self._paused: Finish | None = None
 
     @property
     def pause(self) -> Pause | None:
-        """What the provider has to be given to go on, where it broke off."""
-        return None if self._broken_off is None or not self.ended else self._broken_off.pause
+        """What the provider has to be given to go on, where it paused."""
+        return None if self._paused is None or not self.ended else self._paused.pause
 
     def next_call(self) -> None:
         """Go on with the stream of the next call."""
-        finish = self._broken_off
-        assert finish is not None, "it was broken off"
+        finish = self._paused
+        assert finish is not None, "it was paused"
         assert finish.pause is not None, "that is what it means"
-        self._broken_off = None
-        if self._seam is None:
-            self._seam = _Seam()
+        self._paused = None
+        if self._offsets is None:
+            self._offsets = _Offsets()
             decode_whole = self._decode_whole
-            self._decode_whole = lambda body: seam.follow(decode_whole(body))
-        seam = self._seam
-        self.usage = seam.next_call(finish.pause, self.usage)
-        self._decoder = _FollowingDecoder(self._make_decoder(), seam, self.upstream_id, self.repaired)
+            self._decode_whole = lambda body: offsets.follow(decode_whole(body))
+        offsets = self._offsets
+        self.usage = offsets.next_call(finish.pause, self.usage)
+        self._decoder = _FollowingDecoder(self._make_decoder(), offsets, self.upstream_id, self.repaired)
         self.ended = False
 
     def give_up(self) -> None:
         """Tell what there is as the whole answer."""
-        finish, self._broken_off = self._broken_off, None
-        assert finish is not None, "it was broken off"
+        finish, self._paused = self._paused, None
+        assert finish is not None, "it was paused"
         super()._finished(finish)
 
     def _finished(self, event: Finish) -> None:
         if event.pause is not None:
-            self._broken_off = event
+            self._paused = event
         else:
-            self._broken_off = None
+            self._paused = None
             super()._finished(event)
 
     def _end(self) -> None:
-        if self._broken_off is None:
+        if self._paused is None:
             super()._end()
         else:
             self._begin()
             self.ended = True
 
 
-def broken_off(events: Sequence[StreamEvent]) -> Finish | None:
-    """Return how a plain answer was broken off, where it was."""
+def paused_finish(events: Sequence[StreamEvent]) -> Finish | None:
+    """Return how a plain answer was paused, where it was."""
     for event in reversed(events):
         if isinstance(event, Finish):
             return event if event.pause is not None else None
     return None
 
 
-def continued_events(answers: Sequence[list[StreamEvent]]) -> list[StreamEvent]:
-    """Return the events of several calls, each but the last broken off, as those of one answer."""
+def resumed_events(answers: Sequence[list[StreamEvent]]) -> list[StreamEvent]:
+    """Return the events of several calls, each but the last paused, as those of one answer."""
     told: list[StreamEvent] = []
-    seam = _Seam()
+    offsets = _Offsets()
     usage: Usage | None = None
     for number, events in enumerate(answers):
         for event in events:
             if isinstance(event, StreamError):
                 return [event]
-        following = seam.follow(events) if number else events
+        following = offsets.follow(events) if number else events
         for event in following:
             if isinstance(event, Start | UsageReport):
                 usage = event.usage or usage
-        finish = broken_off(events) if number < len(answers) - 1 else None
+        finish = paused_finish(events) if number < len(answers) - 1 else None
         if finish is not None and finish.pause is not None:
             following = [event for event in following if event is not finish and not isinstance(event, End)]
-            seam.next_call(finish.pause, usage)
+            offsets.next_call(finish.pause, usage)
         told += following
     return told

@@ -1,4 +1,4 @@
-"""An answer that its provider breaks off, gone on with for clients who would not: more calls of the same attempt.
+"""An answer that its provider pauses, resumed for clients who would not: more calls of the same attempt.
 
 The calls are one answer, one row and one charge. What each reads is held before it is made; where credit ends, so does
 the answer. A call that fails is a failure of the attempt: of a stream that has begun it is one in mid-stream.
@@ -8,8 +8,8 @@ import msgspec
 
 from sluicegate.errors import DecodeError, InsufficientBalance, SluicegateError, StoreUnavailable
 from sluicegate.routing.catalog import StreamClocks
-from sluicegate.server.going_on import GoingOn
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.pausable_answer import PausableAnswer
 from sluicegate.server.plain_relay import PlainRelay
 from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.hedged import HedgedRequest
@@ -19,13 +19,13 @@ Went = tuple[Ending, SluicegateError | None, Relay]
 """How the last call ended."""
 
 
-class ContinuedRequest(HedgedRequest):
+class ResumedRequest(HedgedRequest):
     """A request whose answer may take more calls than were foreseen."""
 
     __slots__ = ()
 
-    async def _go_on(self, relay: Relay, goes_on: GoingOn) -> Went:
-        """Make the calls that an answer takes which was broken off.
+    async def _resume(self, relay: Relay, pausable: PausableAnswer) -> Went:
+        """Make the calls that an answer takes which was paused.
 
         Args:
             relay: of its first call, which is complete.
@@ -40,24 +40,24 @@ class ContinuedRequest(HedgedRequest):
             plain_due_at = relay.started_at + clocks.response_timeout_s
         read = self._request.input_estimate
         while not self._exchange.gone:
-            body = self._body_that_goes_on(relay, goes_on)
+            body = self._next_body(relay, pausable)
             if body is None:
                 break
-            more_bytes = len(body) - goes_on.first_bytes
+            more_bytes = len(body) - pausable.first_bytes
             read += self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
             if self._codec is not None:
                 self._send_so_far()
-            refusal = await self._hold_for_call(read, goes_on)
+            refusal = await self._hold_for_call(read, pausable)
             if refusal is not None:
                 if self._first_content is not None:
                     return "stopped", refusal, relay
-                goes_on.stop_here()
+                pausable.stop_here()
                 break
             connection = await self._connect(target, clocks)
             if connection is None:
                 return ("gone" if self._stopping is None else "stopped"), self._stopping, relay
             self._meter.ask_again(more_bytes)
-            goes_on.next_call()
+            pausable.next_call()
             if self._codec is not None:
                 self._codec.flush()  # whatever stands around it takes over where it is
             else:
@@ -70,22 +70,22 @@ class ContinuedRequest(HedgedRequest):
             self._codec.flush()
         return "complete", None, relay
 
-    def _body_that_goes_on(self, relay: Relay, goes_on: GoingOn) -> bytes | None:
+    def _next_body(self, relay: Relay, pausable: PausableAnswer) -> bytes | None:
         """Return the body of the next call; None where the answer is whole, or as whole as it will be."""
         interpreter = self._interpreter
-        assert isinstance(interpreter, Interpreter), "no other answer is broken off"
+        assert isinstance(interpreter, Interpreter), "no other answer is paused"
         _, format = self._asked_of()
         answer = relay.body if isinstance(relay, PlainRelay) else None
-        if not goes_on.is_broken_off(answer):
+        if not pausable.is_paused(answer):
             return None
         try:
-            return goes_on.next_body(
+            return pausable.next_body(
                 answer, lambda body: interpreter.events_of(format, self._deployment, body)[0]
             )
         except DecodeError:
             return None  # told when the answer is read
 
-    async def _hold_for_call(self, input_tokens: int, goes_on: GoingOn) -> InsufficientBalance | None:
+    async def _hold_for_call(self, input_tokens: int, pausable: PausableAnswer) -> InsufficientBalance | None:
         """Hold money for one call more; return the refusal where there is not enough.
 
         Args:
@@ -93,7 +93,7 @@ class ContinuedRequest(HedgedRequest):
         """
         try:
             await self._tab.extend_input(input_tokens, None)
-            if not goes_on.shares_limit and (not self._request.stream or self._hides_output()):
+            if not pausable.shares_limit and (not self._request.stream or self._hides_output()):
                 await self._tab.extend_by(self._reserved_output)
         except InsufficientBalance as refusal:
             return refusal if refusal.limit else InsufficientBalance("The credit of this account is used up.")

@@ -18,10 +18,10 @@ from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.server.takeover import Asking, Takeover
-from sluicegate.wire.taken_over import WatchedStream
+from sluicegate.wire.two_part_stream import WatchedStream
 
 
-class _Part(NamedTuple):
+class _FirstAttempt(NamedTuple):
     """The attempt that broke off."""
 
     number: int
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
     repaired: bool
 
 
-class TakenOverRequest(LimitedRequest):
+class MidstreamRequest(LimitedRequest):
     """A request whose stream another deployment may go on with."""
 
     __slots__ = ()
@@ -49,7 +49,9 @@ class TakenOverRequest(LimitedRequest):
         takeover = await self._takeover(watched)
         if takeover is None:
             return "failed", error
-        first = _Part(self._number, self._deployment, row.provider_format, row.upstream_id, row.repaired)
+        first = _FirstAttempt(
+            self._number, self._deployment, row.provider_format, row.upstream_id, row.repaired
+        )
         outcome: Outcome = "failed", error
         reason = error
         for place in range(progress.tried, len(self._targets)):
@@ -78,12 +80,17 @@ class TakenOverRequest(LimitedRequest):
             if self._route_ticket is not None:
                 self._leave_route(0)
             reason = again
+        self._put_back(first)
+        return outcome
+
+    def _put_back(self, first: _FirstAttempt) -> None:
+        """Have the row tell of the first attempt alone: those after it brought nothing."""
+        row = self._row
         row.provider, row.provider_model = first.deployment.provider, first.deployment.model
         row.provider_format, row.upstream_id, row.repaired = first.format, first.upstream_id, first.repaired
         row.finish_reason = None
-        return outcome
 
-    def _note_first(self, first: "_Part") -> None:
+    def _note_first(self, first: _FirstAttempt) -> None:
         """Note the part that broke off: its provider may want to be paid for it, and for the prompt."""
         place = first.deployment.provider, first.deployment.model
         self._tab.lost_attempt(first.number, *place, time.time(), "continued")

@@ -1,4 +1,4 @@
-"""The official Python SDKs on answers that a provider breaks off: one answer to each, helpers included; the Gemini SDK
+"""The official Python SDKs on answers that a provider pauses: one answer to each, helpers included; the Gemini SDK
 on its own format goes on by itself.
 
 Translation matrix, sections 22 and 24; wire formats page `gemini.md`, "Response".

@@ -17,8 +17,8 @@ from sluicegate.messages import (
     Untold,
 )
 from sluicegate.wire.anthropic_record import AnswerRecord
-from sluicegate.wire.continuation import anthropic_continuation, gemini_continuation
-from sluicegate.wire.continued import continued_events
+from sluicegate.wire.resumed_stream import resumed_events
+from sluicegate.wire.resumption import anthropic_resumption, gemini_resumption
 from tests.wire.openai_world import decoded
 
 BLOCKS: list[Any] = [
@@ -137,9 +137,9 @@ def request(**fields: Any) -> Request:
 
 def test_only_what_may_be_paused_is_kept() -> None:
     body = b'{"messages":[{}],"max_tokens":100}'
-    assert anthropic_continuation(body, request()) is None
-    assert anthropic_continuation(body, request(web_search={})) is not None
-    assert gemini_continuation(b"{}", request(choices=2)) is None
+    assert anthropic_resumption(body, request()) is None
+    assert anthropic_resumption(body, request(web_search={})) is not None
+    assert gemini_resumption(b"{}", request(choices=2)) is None
 
 
 @pytest.mark.parametrize(("used", "limit"), [(0, 3000), (500, 2500), (976, None), (5000, None)])
@@ -148,10 +148,10 @@ def test_the_limit_holds_for_all_calls_and_stays_above_the_thinking_budget(
 ) -> None:
     thinking = {"type": "enabled", "budget_tokens": 2024}
     body = json.dumps({"messages": [{}], "max_tokens": 3000, "thinking": thinking}).encode()
-    continuation = anthropic_continuation(body, request(web_search={}))
-    assert continuation is not None
-    continuation.take_whole(json.dumps({"content": [{"type": "text", "text": "a"}]}).encode())
-    following = continuation.next_body(Pause(), used)
+    resumption = anthropic_resumption(body, request(web_search={}))
+    assert resumption is not None
+    resumption.take_whole(json.dumps({"content": [{"type": "text", "text": "a"}]}).encode())
+    following = resumption.next_body(Pause(), used)
     assert (None if following is None else json.loads(following)["max_tokens"]) == limit
 
 
@@ -173,7 +173,7 @@ def test_s25_sources_of_a_later_call_stand_at_their_place_in_the_whole_text() ->
     second = gemini(
         {"content": {"parts": [{"text": "é rise"}]}, "groundingMetadata": grounding, "finishReason": "STOP"}
     )
-    told = continued_events([first, second])
+    told = resumed_events([first, second])
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["zwölf ", "é rise"]
     assert [event for event in told if isinstance(event, Citation)] == [Citation("https://a.b", "A", 7, 9)]
     assert [event.raw_reason for event in told if isinstance(event, Finish)] == ["STOP"]

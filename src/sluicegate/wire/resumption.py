@@ -1,4 +1,4 @@
-"""How a provider is asked to go on with an answer that it broke off: by a token, or by what it has said so far.
+"""How a provider is asked to go on with an answer that it paused: by a token, or by what it has said so far.
 
 Messages (`pause_turn`) wants its content back as it sent it, server tools, signatures and all, behind the same request;
 Gemini (`CONTINUATION`) the same request with its token. Both only ever go back to who made them. Source: translation
@@ -10,11 +10,11 @@ import msgspec
 from sluicegate.messages import Pause, Request
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_record import AnswerRecord
-from sluicegate.wire.translation import Continuation
+from sluicegate.wire.translation import Resumption
 
 
-class AnthropicContinuation:
-    """Of a Messages provider whose own tools may pause a turn. See `Continuation`."""
+class AnthropicResumption:
+    """Of a Messages provider whose own tools may pause a turn. See `Resumption`."""
 
     records = True
     shares_limit = True
@@ -53,8 +53,8 @@ def _thinking_budget(body: bytes) -> int:
     return budget if isinstance(budget, int) else 0
 
 
-class GeminiContinuation:
-    """Of a Gemini provider, any of whose answers may hit a limit of one request. See `Continuation`."""
+class GeminiResumption:
+    """Of a Gemini provider, any of whose answers may hit a limit of one request. See `Resumption`."""
 
     records = False
     shares_limit = False
@@ -77,11 +77,11 @@ class GeminiContinuation:
         return json_edit.changed(self._body, {"continuationToken": json_edit.dumps(pause.token)})
 
 
-def anthropic_continuation(body: bytes, request: Request) -> Continuation | None:
-    """Return how an answer is gone on with; only turns in which the vendor's own tools work are paused."""
-    return None if request.web_search is None else AnthropicContinuation(body)
+def anthropic_resumption(body: bytes, request: Request) -> Resumption | None:
+    """Return how an answer is resumed; only turns in which the vendor's own tools work are paused."""
+    return None if request.web_search is None else AnthropicResumption(body)
 
 
-def gemini_continuation(body: bytes, request: Request) -> Continuation | None:
-    """Return how an answer is gone on with; of several candidates none is."""
-    return None if request.choices > 1 else GeminiContinuation(body)
+def gemini_resumption(body: bytes, request: Request) -> Resumption | None:
+    """Return how an answer is resumed; of several candidates none is."""
+    return None if request.choices > 1 else GeminiResumption(body)
