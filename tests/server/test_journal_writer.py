@@ -308,7 +308,6 @@ FULL_DISK = """
 import asyncio, resource, sys
 sys.path[:0] = {path!r}
 from sluicegate.errors import StoreUnavailable
-from sluicegate.server import journal
 from sluicegate.server.journal import TAIL_BYTES
 from tests.records import checkpoint, reserved, settled
 from tests.server.journal_world import begin_journal, kill

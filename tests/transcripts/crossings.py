@@ -15,9 +15,9 @@ import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Format, Usage
-from sluicegate.server.interpreter import TranslatedAnswer
 from sluicegate.wire import Bill
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.translated_answer import TranslatedAnswer
 from sluicegate.wire.translation import PassedAnswer
 from tests.wire.openai_world import ASKED, COST, Ran, run
 

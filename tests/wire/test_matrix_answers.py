@@ -8,9 +8,9 @@ import pytest
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Format
-from sluicegate.server.interpreter import TranslatedAnswer
 from sluicegate.wire import Bill
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.translated_answer import TranslatedAnswer
 from tests.wire.matrix import CHAT, GEMINI, MESSAGES, RESPONSES, SPEAKERS, look
 from tests.wire.openai_world import ASKED
 

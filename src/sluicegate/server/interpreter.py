@@ -11,29 +11,21 @@ from typing import ClassVar
 
 import msgspec
 
-from sluicegate.errors import DecodeError, SluicegateError
+from sluicegate.errors import SluicegateError
 from sluicegate.messages import (
     End,
-    Finish,
-    FinishReason,
     Format,
     Request,
     Shape,
-    Start,
     StreamError,
     StreamEvent,
     Text,
-    ToolCallStart,
-    Untold,
-    Usage,
-    UsageReport,
-    WebSearch,
 )
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.pausable_answer import PausableAnswer
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
-from sluicegate.wire import Bill, StreamCodec, json_edit
+from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
@@ -44,7 +36,8 @@ from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.resumed_stream import ResumedStream
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
-from sluicegate.wire.translated import TranslatedStream, texts_of
+from sluicegate.wire.translated import TranslatedStream
+from sluicegate.wire.translated_answer import TranslatedAnswer
 from sluicegate.wire.translation import (
     ONE_ANSWER,
     Asked,
@@ -65,7 +58,6 @@ ARRAY = b"content-type: application/json\r\ncache-control: no-cache\r\nx-accel-b
 _FORGETFUL: frozenset[Format] = frozenset({"chat", "responses", "gemini"})
 """Formats whose clients need not send back what a model thought before a call."""
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
-_KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 
 
 AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None, PausableAnswer | None]
@@ -438,7 +430,7 @@ class Interpreter:
             events = codec.decode_answer(body, can)
         return (cut_answer(events, self._cut_at) if self._cut_at else events), upstream_id
 
-    def _told(self, events: list[StreamEvent], upstream_id: str | None) -> "TranslatedAnswer":
+    def _told(self, events: list[StreamEvent], upstream_id: str | None) -> TranslatedAnswer:
         follow = self.new_turn()
         if follow is not None:
             for event in events:
@@ -460,76 +452,6 @@ class Interpreter:
     def error(self, error: SluicegateError, request_id: str) -> tuple[int, bytes]:
         """Return status and body of an error answer in the client's format."""
         return self.client.encode_error(error, request_id)
-
-
-class TranslatedAnswer:
-    """A plain answer across formats. See `PassedAnswer`."""
-
-    def __init__(
-        self, client: Codec, asked: Asked, events: list[StreamEvent], upstream_id: str | None
-    ) -> None:
-        self._client = client
-        self._asked = asked
-        self.error: StreamError | None = None
-        self.usage: Usage | None = None
-        self.finish_reason: str | None = None
-        self.upstream_id = upstream_id
-        self.repaired = False
-        self.untold: list[str] = []
-        self._events: list[StreamEvent] = []
-        called: set[int] = set()
-        ended = False
-        owed: set[int] = set()  # choices with content that no finish has come for
-        for event in events:
-            match event:
-                case StreamError():
-                    self.error = event
-                    return
-                case Start():
-                    self.upstream_id = self.upstream_id or event.id
-                case Untold():
-                    self._name(event.what)
-                    continue
-                case WebSearch() if not client.tells_searches:
-                    for name in event.names:
-                        self._name(name)
-                    continue
-                case UsageReport():
-                    self.usage = event.usage
-                case ToolCallStart():
-                    called.add(event.choice)
-                case Finish():
-                    if event.choice in called and event.reason not in _KEEPS_REASON:
-                        event = msgspec.structs.replace(event, reason="tool_calls")
-                    if event.pause is not None and event.raw_reason is not None:
-                        self._name(event.raw_reason)
-                    self.finish_reason = event.reason
-                    owed.discard(event.choice)
-                case End():
-                    ended = True
-            if any(texts_of(event)):
-                owed.add(getattr(event, "choice", 0))
-            self._events.append(event)
-        if ended and owed:  # an end marker, but no word why
-            self.repaired = True
-            for choice in sorted(owed):
-                reason: FinishReason = "tool_calls" if choice in called else "stop"
-                self.finish_reason = reason
-                self._events.append(Finish(reason, choice))
-        if self.finish_reason is None:
-            raise DecodeError(client.name, None, "the answer has no end")
-
-    def _name(self, what: str) -> None:
-        if what not in self.untold:
-            self.untold.append(what)
-
-    def texts(self) -> list[str]:
-        """Return every text the model produced, for counting."""
-        return [text for event in self._events for text in texts_of(event) if text]
-
-    def encode(self, bill: Bill) -> bytes:
-        """Return the body as the client gets it."""
-        return self._client.encode_answer(self._events, self._asked, bill)
 
 
 def _echo_of(request: Request) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from sluicegate.messages import (
 from sluicegate.wire import Bill
 from sluicegate.wire.translation import StreamDecoder, StreamEncoder
 
-_KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
+KEEPS_REASON = frozenset({"length", "context_full", "content_filter", "tool_calls", "function_call"})
 """Reasons that stand although tools were called."""
 
 
@@ -200,7 +200,7 @@ class TranslatedStream:
 
     def _finished(self, event: Finish) -> None:
         reason = event.reason
-        if event.choice in self._called and reason not in _KEEPS_REASON:
+        if event.choice in self._called and reason not in KEEPS_REASON:
             reason = "tool_calls"
         if event.pause is not None and event.raw_reason is not None:
             self._name(event.raw_reason)
