@@ -231,3 +231,29 @@ def test_is_json() -> None:
     assert json_edit.is_json(b' {"a":1} ')
     for data in (b"", b"{", b"{} {}", b"[" * 10_000, b"\xff"):
         assert not json_edit.is_json(data)
+
+
+def _values(depth: int = 2) -> st.SearchStrategy[str]:
+    flat = st.one_of(st.integers(0, 10**8).map(str), st.integers(0, 25).map(lambda size: f'"{"x" * size}"'))
+    if not depth:
+        return flat
+    member = st.tuples(st.sampled_from("ab"), _values(depth - 1)).map(lambda pair: f'"{pair[0]}":{pair[1]}')
+    return flat | st.builds(
+        lambda space, members: "{" + " " * space + ",".join(members) + "}",
+        st.integers(0, 16),
+        st.lists(member, max_size=2),
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), _values()), min_size=2, max_size=4))
+def test_duplicates_of_any_length_are_seen_where_they_stand(pairs: list[tuple[str, str]]) -> None:
+    data = ("{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}").encode()
+    assert json_edit.members(data) == json_edit.inner_members(data, 0)
+
+
+def test_a_duplicate_hides_no_member_from_an_edit() -> None:
+    for space in range(30):
+        for size in range(40):
+            inner = b'{%b"model":"abc","y":1}' % (b" " * space)
+            body = b'{"x":1,"model":"pub","y":%b,"x":"%b"}' % (inner, b"x" * size)
+            assert json.loads(json_edit.changed(body, {"model": b'"up"'}))["model"] == "up"

@@ -64,11 +64,15 @@ def members(data: bytes, format: str = "json") -> list[Member]:
         if match is None or match[1] != key.encode():
             return inner_members(data, first - 1)  # an escaped spelling or a duplicate
         start = match.end()
-        at = start + len(memoryview(raw))
+        value = bytes(raw)
+        at = start + len(value)
+        if data[start:at] != value:
+            break  # a duplicate of another length, whose length was taken for the first one's
         found.append(Member(key, match.start(1) - 1, start, at))
-    if _CLOSE.match(data, at) is None:
-        return inner_members(data, first - 1)  # a duplicate behind the last new key, or of another length
-    return found
+    else:
+        if _CLOSE.match(data, at) is not None:
+            return found
+    return inner_members(data, first - 1)  # a duplicate, at hand or behind the last new key
 
 
 def decode_top(data: bytes, format: str) -> dict[str, msgspec.Raw]:
