@@ -40,6 +40,7 @@ TABLE = [
     (400, openai("prompt is too long: 9 tokens"), "context_too_long", 400, "never", True),
     (400, openai("the maximum context of this model"), "context_too_long", 400, "never", True),
     (400, openai(code="content_policy_violation"), "content_blocked", 400, "never", True),
+    (400, openai(code="content_filter"), "content_blocked", 400, "never", True),
     (400, openai(), "bad_request", 400, "never", True),
     (422, openai(), "bad_request", 400, "never", True),
     (400, anthropic("invalid_request_error"), "bad_request", 400, "never", True),
@@ -214,3 +215,11 @@ def test_error_event_is_one_nested_event() -> None:
     assert error_event(RateLimited("slow", 2.0)) == (
         b'data: {"error":{"message":"slow","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}\n\n'
     )
+
+
+def test_what_a_filter_ends_inside_a_stream_is_asked_of_nobody_else_B060() -> None:
+    for code in ("content_filter", "content_policy_violation"):
+        error = from_stream_error(
+            read_stream_error(json.dumps({"code": code, "message": "held back"}).encode())
+        )
+        assert (error.kind, error.retry) == ("content_blocked", "never")

@@ -51,6 +51,7 @@ _NAMED_STATUS = {
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
     "content_policy_violation": 400,
+    "content_filter": 400,
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
     "authentication_error": 401,
@@ -228,7 +229,7 @@ def judge(
     if status in (401, 403) or "API_KEY_INVALID" in words:
         return told("upstream_auth", 502, "elsewhere", "The provider refused the gateway's credentials.")
     if status in (400, 422):
-        if "content_policy_violation" in words:
+        if "content_policy_violation" in words or "content_filter" in words:
             return told(
                 "content_blocked", 400, "never", "The provider's content policy refused the request.", True
             )
