@@ -142,9 +142,9 @@ async def test_b134_a_refused_connection_is_tried_again_after_a_while(
         async with gate.running():
             await simulator.refuse()
             began = time.monotonic()
-            response = await call(World(gate, simulator), client, "chat/any", KEY)
+            responses = [await call(World(gate, simulator), client, "chat/any", KEY) for _ in range(4)]
             took = time.monotonic() - began
-            (row,) = await gate.wait_for_rows(1)
-    assert told_error(client, response)[0] in (502, 503)
-    assert took > 0.1, "the attempts followed at once"
-    assert row.attempts == 3
+            rows = await gate.wait_for_rows(4)
+    assert {told_error(client, response)[0] for response in responses} <= {502, 503}
+    assert took > 0.1, "the attempts followed at once"  # each wait is drawn, and may be short
+    assert [row.attempts for row in rows] == [3] * 4

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import agents, libraries
+from tests.clients.world import Commands
 from tests.gate import RunningGate, run_gate
 
 __all__ = ["agents", "libraries"]
@@ -57,11 +58,11 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_claude_code(gate: RunningGate, agents: Path, tmp_path: Path) -> None:
+def test_claude_code(gate: RunningGate, agents: Commands, tmp_path: Path) -> None:
     """Without its tools, whose descriptions are longer than this model can read."""
     printed = run(
         [
-            str(agents / "claude"),
+            str(agents.agents / "claude"),
             "-p",
             "Say hello.",
             "--tools",
@@ -70,6 +71,7 @@ def test_claude_code(gate: RunningGate, agents: Path, tmp_path: Path) -> None:
             "Answer in one short sentence.",
         ],
         tmp_path,
+        PATH=agents.path,
         ANTHROPIC_BASE_URL=gate.url,
         ANTHROPIC_AUTH_TOKEN=KEY,
         ANTHROPIC_MODEL="smollm2",

@@ -30,7 +30,7 @@ from sluicegate.server.control_socket import (
     ask_supervisor,
     call_supervisor,
 )
-from sluicegate.server.supervisor_link import LOOKUPS_BURST, SupervisorLink
+from sluicegate.server.supervisor_link import LOOKUPS_BURST, WAKE_S, SupervisorLink
 
 
 def key(name: str, *, revoked: bool = False) -> KeyRecord:
@@ -147,7 +147,7 @@ async def test_wakes_are_gathered() -> None:
     async with linked() as (link, end):
         for _ in range(100):
             link.wake()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(2 * WAKE_S)
         assert end.count(JournalGrew) == 1
 
 

@@ -205,11 +205,13 @@ async def test_failing_probes_do_not_open_what_answers_clients(
 ) -> None:
     first, spare = await make_simulator(), await make_simulator()
     first.push(Script(when="head", status=500), path=MODELS, times=None)
-    health = EVERY | FOREVER | {"failures": 2, "probe_closed_every": "100ms"}
+    health = (
+        EVERY | FOREVER | {"failures": 5, "probe_closed_every": "200ms"}
+    )  # a second to ask for the first time
     gate = await start_gate(config_of(first, spare, server={"workers": 1}, health=health))
     assert await served_by(gate) == "first"
     seen = len(probes(first))
-    while len(probes(first)) < seen + 6:
+    while len(probes(first)) < seen + 7:
         assert await served_by(gate) == "first"
         await asyncio.sleep(0.01)
 
