@@ -36,7 +36,7 @@ def gate(local_model: str, tmp_path: Path) -> Iterator[RunningGate]:
 
 def check(gate: RunningGate, printed: str, client_format: str) -> None:
     """Check that words came, and that the row counts and charges them."""
-    assert len(printed.split()) >= 3
+    assert printed.strip()
     row = gate.usage()[-1]
     assert (row["client_format"], row["provider_format"], row["status"]) == (client_format, "chat", "ok")
     assert row["usage_source"] == "reported"
@@ -94,5 +94,16 @@ def test_llm(gate: RunningGate, libraries: Path, tmp_path: Path) -> None:
     }
     (settings / "extra-openai-models.yaml").write_text(json.dumps([model]))  # JSON is YAML
     (settings / "keys.json").write_text(json.dumps({"gate": KEY}))
-    command = [str(libraries / "llm"), "-m", "gate", "-o", "max_tokens", "48", "Say hello."]
+    command = [
+        str(libraries / "llm"),
+        "-m",
+        "gate",
+        "-o",
+        "max_tokens",
+        "48",
+        "-o",
+        "temperature",
+        "0",
+        "Say hello.",
+    ]
     check(gate, run(command, tmp_path, LLM_USER_PATH=str(settings)), "chat")
