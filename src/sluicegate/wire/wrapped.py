@@ -3,13 +3,15 @@
 See `wire.StreamCodec` and `translation.StreamDecoder`.
 """
 
+from abc import ABC, abstractmethod
+
 from sluicegate.errors import SluicegateError
 from sluicegate.messages import StreamError, StreamEvent, Usage
 from sluicegate.wire import Bill, StreamCodec
 from sluicegate.wire.translation import StreamDecoder
 
 
-class WrappedDecoder:
+class WrappedDecoder(ABC):
     """Reads one provider's stream through another decoder; `take` says what becomes of its events."""
 
     def __init__(self, decoder: StreamDecoder) -> None:
@@ -33,12 +35,12 @@ class WrappedDecoder:
         """Take the end of the body. Raises DecodeError where the answer was cut."""
         return self.take(self._decoder.finish())
 
+    @abstractmethod
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return what is told in place of these events."""
-        raise NotImplementedError
 
 
-class WrappedStream:
+class WrappedStream(ABC):
     """What a codec says and does, told on; `_put` sees the events that it has put out."""
 
     def __init__(self, codec: StreamCodec) -> None:
@@ -123,6 +125,6 @@ class WrappedStream:
         if len(self.out) > ready:
             self._put(ready)
 
+    @abstractmethod
     def _put(self, ready: int) -> None:
         """See the events behind so many that were ready before."""
-        raise NotImplementedError
