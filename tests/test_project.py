@@ -64,6 +64,12 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
     assert not found, "\n".join(found)
 
 
+def test_tests_run_the_node_that_they_bring() -> None:
+    by_path = re.compile(r"""(?:(?<!\w)\[|exec\()\s*["']node["']""")
+    found = [path.name for path in (ROOT / "tests").rglob("*.py") if by_path.search(path.read_text())]
+    assert not found, "Debian's may be too old: tests.node.NODE"
+
+
 def test_the_changelog_begins_with_this_version() -> None:
     versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == sluicegate.__version__

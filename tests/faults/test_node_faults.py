@@ -15,6 +15,7 @@ from tests.grid.scenes import Prompt
 from tests.grid.sdks import heard
 from tests.grid.speaking import said
 from tests.grid.turns import joined
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 pytestmark = needs_node_sdks
@@ -34,7 +35,7 @@ def job(format: str, model: str, way: str) -> dict[str, Any]:
 async def run_node(url: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what the SDKs saw, job by job; every request on a connection of its own."""
     process = await asyncio.create_subprocess_exec(
-        "node",
+        NODE,
         str(SCRIPT),
         url,
         KEY,

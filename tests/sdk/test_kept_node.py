@@ -15,6 +15,7 @@ from sluicegate.simulator import Script, SimulatorProcess
 from sluicegate.simulator.answer import Answer, ToolCall
 from tests.conftest import KEY, PRICE, make_config
 from tests.gate import RunningGate, run_gate
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("kept.mjs")
@@ -72,7 +73,7 @@ async def test_t3_a_conversation_by_ids(gate: RunningGate, provider: SimulatorPr
             provider.push(Script(answer=answer), model=f"{format}-{how}")
     models = [f"gpt-5-{format}-{how}" for format in FORMATS]
     pipe = asyncio.subprocess.PIPE
-    command = ["node", str(SCRIPT), gate.url, KEY, how, *models]
+    command = [NODE, str(SCRIPT), gate.url, KEY, how, *models]
     node = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     out, trouble = await asyncio.wait_for(node.communicate(), 120)
     assert node.returncode == 0, trouble.decode()

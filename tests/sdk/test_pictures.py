@@ -11,6 +11,7 @@ import openai
 from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.endpoints import IMAGE_TOKENS
 from tests.conftest import KEY, StartInProcess, make_config
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("pictures.mjs")
@@ -40,7 +41,7 @@ async def test_pictures_by_the_node_sdk(simulator: Simulator, start_inprocess: S
         simulator.push(Script())
     simulator.push(refusal())
     pipe = asyncio.subprocess.PIPE
-    node = await asyncio.create_subprocess_exec("node", str(SCRIPT), gate.url, KEY, stdout=pipe, stderr=pipe)
+    node = await asyncio.create_subprocess_exec(NODE, str(SCRIPT), gate.url, KEY, stdout=pipe, stderr=pipe)
     out, trouble = await asyncio.wait_for(node.communicate(), 60)
     assert not trouble, trouble.decode()
     seen = json.loads(out)

@@ -10,6 +10,7 @@ from pathlib import Path
 from sluicegate.simulator import Script, Simulator
 from tests.conftest import KEY, PRICE, StartInProcess, make_config
 from tests.grid.test_searches import ANSWER, LAKES, RIVERS, TEXT
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 
 SCRIPT = Path(__file__).with_name("searches.mjs")
@@ -29,7 +30,7 @@ async def test_t3_searches(start_inprocess: StartInProcess, simulator: Simulator
     }
     gate = await start_inprocess(make_config(simulator, providers=providers, models=models))
     pipe = asyncio.subprocess.PIPE
-    command = ["node", str(SCRIPT), gate.url, KEY, "gpt-5-messages", "gpt-5-gemini"]
+    command = [NODE, str(SCRIPT), gate.url, KEY, "gpt-5-messages", "gpt-5-gemini"]
     node = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     out, trouble = await asyncio.wait_for(node.communicate(), 100)
     assert node.returncode == 0, trouble.decode()

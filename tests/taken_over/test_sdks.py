@@ -13,6 +13,7 @@ from tests.grid.sdks import Sdks, Way, heard
 from tests.grid.speaking import Heard, said
 from tests.grid.test_node_sdks import SCRIPT, VERCEL
 from tests.grid.turns import joined
+from tests.node import NODE
 from tests.sdk.installed import needs_node_sdks
 from tests.taken_over.world import COST, INPUT, TEXT, WHOLE, World, broken, model_of, rest
 
@@ -81,7 +82,7 @@ async def test_T3_node_sdks(world: World) -> None:
         world.first.push(broken(cell.format, "cut"))
         world.second.push(rest())
     process = await asyncio.create_subprocess_exec(
-        "node",
+        NODE,
         str(SCRIPT),
         world.gate.url,
         KEY,
