@@ -29,9 +29,12 @@ TRANSLATED = ("paced", "burst")
 """Scenarios in which a gate that translates is measured too."""
 FIRST_TOKEN_PLANS: dict[str, LoadPlan] = {
     "ttft": LoadPlan(stream=True, connections=32, tokens=16, requests_per_s=200),
-    "ttft_busy": LoadPlan(stream=True, connections=500, tokens=TOKENS, every_us=PACE_US),
+    "ttft_busy": LoadPlan(
+        stream=True, connections=500, tokens=TOKENS, every_us=PACE_US, ramp_per_s=500e6 / (TOKENS * PACE_US)
+    ),
 }
-"""Measured without a relay too; in the second each of 500 streams in pace begins anew when it has ended."""
+"""Measured without a relay too; in the second each of 500 streams in pace begins anew when it has ended. They are
+opened over the time that one of them takes, so that they do not all begin at once, then and ever after."""
 SCENARIOS = (*CPU_PLANS, *FIRST_TOKEN_PLANS, "memory", "pace")
 
 
