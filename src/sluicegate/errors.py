@@ -17,6 +17,7 @@
     │   ├── UpstreamGarbled    its bytes broke the format
     │   └── StreamCut          it ended before its end
     ├── StoreUnavailable 503   the gate itself cannot take requests now
+    │   └── MessageUnsent      one of its processes could not say something to another
     ├── Overloaded 503         draining, or above the gate's own limits
     ├── DecodeError            all a codec raises; the shell makes it one of the above
     └── InternalError 500      a fault of ours
@@ -285,6 +286,10 @@ class StoreUnavailable(SluicegateError):
     kind = "unavailable"
     retry = "never"
     retry_after_s = 1.0
+
+
+class MessageUnsent(StoreUnavailable):
+    """What one of our processes had to tell another cannot be put into a frame; nothing of it was sent."""
 
 
 class Overloaded(SluicegateError):

@@ -1,5 +1,5 @@
 """Runs a supervisor on settings in a file (msgpack), with stand-in workers; tells its addresses in one line
-of JSON.
+of JSON. A file `beyond-64-bits` beside theirs puts a number into them that no message can hold.
 """
 
 import asyncio
@@ -24,9 +24,14 @@ def main() -> int:
 
     def load() -> SupervisorSettings:
         try:
-            return msgspec.msgpack.decode(file.read_bytes(), type=SupervisorSettings)
+            settings = msgspec.msgpack.decode(file.read_bytes(), type=SupervisorSettings)
         except msgspec.MsgspecError as error:
             raise ConfigError(str(error)) from error
+        if file.with_name("beyond-64-bits").exists():
+            replace = msgspec.structs.replace
+            billing = replace(settings.worker.billing, reserve_output_tokens=2**64)
+            settings = replace(settings, worker=replace(settings.worker, billing=billing))
+        return settings
 
     def serving(clients: Address, admin: Address) -> None:
         print(json.dumps({"clients": list(clients), "admin": list(admin)}), flush=True)

@@ -18,8 +18,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sluicegate.billing.ledger import Reserved, Settled, UsageRow
-from sluicegate.errors import SluicegateError
+from sluicegate.errors import SluicegateError, StoreUnavailable
 from sluicegate.server.credit import Credit
+from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
@@ -116,6 +117,14 @@ class StandIn:
                     "drain_timeout_s": self.settings.server.drain_timeout_s,
                     "keys": sorted(key.name for key in self.link.keys.values() if not key.revoked),
                 }
+            case "/unsayable":
+                try:
+                    await self.link.ask(
+                        lambda number: GenerationAsked(number, "key", "\ud800"), GenerationTold
+                    )
+                except StoreUnavailable as error:
+                    return 503, {"error": error.message}
+                return 200, {}
             case "/key":
                 key = await self.link.find_key(bytes.fromhex(query["hash"]))
                 return 200, {"key": key and key.name}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.billing.accounts import KeyRecord
-from sluicegate.errors import BadRequest, DecodeError, StoreUnavailable
+from sluicegate.errors import BadRequest, DecodeError, MessageUnsent, StoreUnavailable
 from sluicegate.server.control import Channel, FrameSplitter, encode_frame, open_supervisor_end
 from sluicegate.server.control_messages import (
     FromWorker,
@@ -22,15 +22,19 @@ from sluicegate.server.control_messages import (
     KeyAsked,
     KeysChanged,
     SupervisorBeat,
+    Unanswered,
     WorkerBeat,
 )
 from sluicegate.server.control_socket import (
     ControlSocket,
+    Question,
     SupervisorNotRunning,
     ask_supervisor,
     call_supervisor,
 )
+from sluicegate.server.generation_messages import GenerationAsked, GenerationTold, RunningAsked, RunningTold
 from sluicegate.server.supervisor_link import LOOKUPS_BURST, WAKE_S, SupervisorLink
+from tests.records import make_row
 
 
 def key(name: str, *, revoked: bool = False) -> KeyRecord:
@@ -188,11 +192,67 @@ async def test_what_is_no_message_closes_that_connection_alone(nonsense: bytes) 
     assert end.heard == []
 
 
+UNSAYABLE = [2**64, "half \ud800 of a character", object(), {1: {2}, 3: 2**70}]
+
+
+@pytest.mark.parametrize("value", UNSAYABLE)
+def test_what_no_frame_can_hold_is_an_error_of_ours_that_names_the_message(value: object) -> None:
+    with pytest.raises(MessageUnsent, match="Question cannot be encoded"):
+        encode_frame(Question("op", {"value": value}))
+
+
+def test_a_frame_that_its_reader_would_refuse_is_not_made() -> None:
+    assert len(encode_frame(Question("op", {}), 100)) < 100
+    with pytest.raises(MessageUnsent, match="bytes, more than 100"):
+        encode_frame(Question("o" * 101, {}), 100)
+
+
+async def test_a_question_that_cannot_be_said_fails_at_once_and_leaves_nothing_behind() -> None:
+    async with linked() as (link, end):
+        with pytest.raises(MessageUnsent):
+            await link.ask(lambda number: GenerationAsked(number, "key", "\ud800"), GenerationTold)
+        assert await link.find_key(b"other") is None  # the connection is as it was
+        assert end.count(GenerationAsked) == 0
+
+
+@pytest.mark.parametrize("kind", ["key", "other"])
+async def test_a_question_whose_answer_cannot_be_said_fails_at_once(kind: str) -> None:
+    async with linked() as (link, end):
+        end.known = None
+        asking: asyncio.Future[Any] = asyncio.ensure_future(
+            link.find_key(b"x")
+            if kind == "key"
+            else link.ask(lambda number: GenerationAsked(number, "key", "id"), GenerationTold)
+        )
+        await asyncio.sleep(0.01)
+        started = asyncio.get_running_loop().time()
+        end.channel.send(Unanswered(end.heard[-1].question, "too large"))  # type: ignore[union-attr]
+        with pytest.raises(StoreUnavailable, match="cannot answer: too large"):
+            await asking
+        assert asyncio.get_running_loop().time() - started < 0.5
+        end.known = {b"x": key("x")}
+        assert await link.find_key(b"x") == key("x")
+
+
+async def test_an_answer_of_a_worker_that_cannot_be_said_costs_that_answer_alone() -> None:
+    async with linked() as (link, end):
+        link.on_running_asked = lambda key_id, request_id: (
+            None if request_id == "plain" else make_row("odd", key_id="\ud800")
+        )
+        end.channel.send(RunningAsked(1, "key", "odd"))
+        end.channel.send(RunningAsked(2, "key", "plain"))
+        await asyncio.sleep(0.02)
+        assert [told.question for told in end.heard if isinstance(told, RunningTold)] == [2]
+        assert end.errors == []
+
+
 @asynccontextmanager
 async def control_socket(folder: Path) -> AsyncIterator[None]:
     async def perform(op: str, args: dict[str, Any]) -> Any:
         if op == "echo":
             return args
+        if op == "beyond":
+            return {"balance": 2**64}
         if op == "away":
             raise StoreUnavailable("the store is away")
         raise BadRequest(f"there is no operation {op!r}")
@@ -217,6 +277,18 @@ async def test_commands_reach_the_supervisor_by_its_socket(tmp_path: Path) -> No
             await asyncio.to_thread(call_supervisor, tmp_path, "away")
     with pytest.raises(SupervisorNotRunning):
         await asyncio.to_thread(call_supervisor, tmp_path, "echo")
+
+
+async def test_what_cannot_be_asked_or_answered_is_told_by_the_socket(tmp_path: Path) -> None:
+    async with control_socket(tmp_path):
+        for odd in ({"amount_nano": 2**64}, {"name": "\ud800"}):
+            with pytest.raises(BadRequest, match="echo: Question cannot be encoded"):
+                await asyncio.to_thread(call_supervisor, tmp_path, "echo", odd)
+            with pytest.raises(BadRequest, match="echo: Question cannot be encoded"):
+                await ask_supervisor(tmp_path, "echo", odd)
+        with pytest.raises(StoreUnavailable, match="Answer cannot be encoded"):
+            await ask_supervisor(tmp_path, "beyond")
+        assert await ask_supervisor(tmp_path, "echo", {"a": 1}) == {"a": 1}
 
 
 async def test_a_socket_that_a_dead_supervisor_left_is_nobody(tmp_path: Path) -> None:

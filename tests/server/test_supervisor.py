@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sluicegate.errors import BadRequest
+from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.server.settings import TlsServer
 from tests.server.supervisor_world import RUN, alive, configured_key, eventually, running, settings
 
@@ -123,6 +123,45 @@ def test_workers_that_cannot_start_end_the_start_in_one_line(tmp_path: Path) -> 
         assert gate.process.wait(60) == 1
         assert gate.log.read_text().splitlines()[-1].startswith("error: the workers cannot start")
         assert "No such file" in gate.log.read_text()
+
+
+def test_settings_that_no_worker_can_be_told_end_the_start_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "beyond-64-bits").touch()
+    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as gate:
+        assert gate.process.wait(20) == 1
+        told = gate.log.read_text()
+        assert told.splitlines()[-1].startswith("error: the workers cannot start")
+        assert "worker_failed" in told
+        assert "Boot cannot be encoded" in told
+
+
+def test_a_reload_that_no_worker_can_be_told_is_refused_whole(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, acme=1_000)
+    with running(tmp_path, wanted) as gate:
+        gate.wait_serving()
+        (worker,) = gate.workers()
+        (tmp_path / "beyond-64-bits").touch()
+        gate.configure(msgspec.structs.replace(wanted, keys=(configured_key("second"),)))
+        with pytest.raises(StoreUnavailable, match="Configure cannot be encoded"):
+            gate.ask("reload")
+        assert "config_refused" in gate.log.read_text()
+        assert gate.get("/who")[1]["keys"] == ["first"]
+        os.kill(worker["pid"], signal.SIGKILL)  # its successor gets what was in effect
+        eventually(lambda: gate.get("/who")[1]["number"] != worker["number"])
+        assert gate.stop() == 0
+
+
+def test_what_a_worker_cannot_say_fails_for_who_asked_alone(tmp_path: Path) -> None:
+    with running(tmp_path, settings(tmp_path, acme=1_000)) as gate:
+        gate.wait_serving()
+        began = time.monotonic()
+        status, answer = gate.get("/unsayable")
+        assert (status, time.monotonic() - began < 0.9) == (503, True)
+        assert "GenerationAsked cannot be encoded" in answer["error"]
+        assert "message_unsent" in gate.log.read_text()
+        assert gate.get(spend(10, 0))[0] == 200
+        assert len(gate.workers()) == 1
+        assert gate.workers()[0]["number"] == gate.get("/who")[1]["number"]
 
 
 def test_a_silent_worker_is_killed_and_replaced(tmp_path: Path) -> None:

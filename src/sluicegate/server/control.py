@@ -6,14 +6,16 @@ endian) and one msgpack map tagged by its type (`control_messages`). The same fr
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from sluicegate.errors import DecodeError
+from sluicegate.errors import DecodeError, MessageUnsent
 from sluicegate.server.control_messages import FromWorker
+from sluicegate.server.telemetry import MESSAGE_UNSENT, log
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Bounds what the supervisor sends: settings, or all keys."""
@@ -31,9 +33,19 @@ _encoder = msgspec.msgpack.Encoder()
 _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
 
 
-def encode_frame(message: Any) -> bytes:
-    """Return a message as a frame."""
-    body = _encoder.encode(message)
+def encode_frame(message: Any, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
+    """Return a message as a frame.
+
+    Raises:
+        MessageUnsent: msgpack cannot say it (a whole number beyond 64 bits, half of a character), or the other end
+            would refuse its size.
+    """
+    try:
+        body = _encoder.encode(message)
+    except (msgspec.MsgspecError, OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise MessageUnsent(f"{type(message).__name__} cannot be encoded: {error}") from error
+    if len(body) > max_bytes:
+        raise MessageUnsent(f"{type(message).__name__} would take {len(body)} bytes, more than {max_bytes}")
     return len(body).to_bytes(4, "big") + body
 
 
@@ -81,18 +93,39 @@ class Channel(asyncio.Protocol, Generic[Message]):
         max_frame_bytes: int,
         on_message: Callable[[Message], None],
         on_lost: Callable[[DecodeError | None], None],
+        max_sent_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
+        """Make an end.
+
+        Args:
+            max_frame_bytes: bounds what comes.
+            max_sent_bytes: bounds what leaves, as the peer bounds what comes to it.
+        """
         self._decode = decode
         self._splitter = FrameSplitter(max_frame_bytes)
+        self._max_sent_bytes = max_sent_bytes
         self._on_message = on_message
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._error: DecodeError | None = None
 
     def send(self, message: Any) -> None:
-        """Send a message; silently nothing once the connection is gone, which `on_lost` tells."""
+        """Send a message; silently nothing once the connection is gone, which `on_lost` tells.
+
+        Raises:
+            MessageUnsent: it cannot be encoded. The log has it, and the connection is as it was.
+        """
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode_frame(message))
+            try:
+                self._transport.write(encode_frame(message, self._max_sent_bytes))
+            except MessageUnsent as error:
+                log(MESSAGE_UNSENT, error=error)
+                raise
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send what `encode_frame` made."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame)
 
     @property
     def is_open(self) -> bool:
@@ -113,7 +146,9 @@ class Channel(asyncio.Protocol, Generic[Message]):
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._splitter.feed(data):
-                self._on_message(self._decode(body))
+                message = self._decode(body)
+                with contextlib.suppress(MessageUnsent):  # logged; what came after it is no worse for it
+                    self._on_message(message)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(DecodeError("control", None, str(error)))
         except DecodeError as error:

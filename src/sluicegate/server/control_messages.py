@@ -108,6 +108,13 @@ class Sliced(msgspec.Struct, tag="sliced", frozen=True):
     grant: Grant
 
 
+class Unanswered(msgspec.Struct, tag="unanswered", frozen=True):
+    """There is an answer to a worker's question, but it cannot be said; told at once, so that nobody waits for it."""
+
+    question: int
+    why: str
+
+
 class Recall(msgspec.Struct, tag="recall", frozen=True):
     """Give back what is idle of this account, answer with GivenBack, and keep nothing idle from now on."""
 
@@ -148,21 +155,19 @@ class SupervisorBeat(msgspec.Struct, tag="beat", frozen=True):
 Order = Configure | CountersAsked | Adopt | Release | Drain
 """What the worker process itself carries out; the link and its Credit see to the rest."""
 
+ToQuestion = KeyAnswer | ResponseAnswer | Leased | Sliced | ClaimAnswer | GenerationTold | ObjectsTold
+"""Answers to what workers asked."""
+
 FromSupervisor = (
     Boot
     | KeysChanged
-    | KeyAnswer
-    | ResponseAnswer
-    | Leased
-    | Sliced
+    | ToQuestion
+    | Unanswered
     | Recall
     | Cautious
     | SupervisorBeat
     | DeploymentHealth
-    | ClaimAnswer
-    | GenerationTold
     | RunningAsked
-    | ObjectsTold
     | JobAsked
     | ProbeAsked
     | Order

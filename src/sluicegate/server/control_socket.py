@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sluicegate.errors import BadRequest, ConfigError, SluicegateError, StoreUnavailable
+from sluicegate.errors import BadRequest, ConfigError, MessageUnsent, SluicegateError, StoreUnavailable
 from sluicegate.server.control import FrameSplitter, encode_frame
+from sluicegate.server.telemetry import MESSAGE_UNSENT, log
 
 NAME = "control.sock"
 MAX_QUESTION_BYTES = 1024 * 1024
@@ -97,7 +98,7 @@ class ControlSocket:
         self._tasks.add(task)
         try:
             while (body := await _read_frame(reader, MAX_QUESTION_BYTES)) is not None:
-                writer.write(encode_frame(await self._answer(body)))
+                writer.write(_answer_frame(await self._answer(body)))
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, ValueError):
             pass  # it left, or spoke something else
@@ -118,6 +119,27 @@ class ControlSocket:
         return Answer(True, msgspec.to_builtins(result))
 
 
+def _question_frame(op: str, args: dict[str, Any] | None) -> bytes:
+    """Return a question as a frame.
+
+    Raises:
+        BadRequest: its arguments cannot be said.
+    """
+    try:
+        return encode_frame(Question(op, args or {}), MAX_QUESTION_BYTES)
+    except MessageUnsent as error:
+        raise BadRequest(f"{op}: {error.message}") from None
+
+
+def _answer_frame(answer: Answer) -> bytes:
+    """Return an answer as a frame; one that cannot be said, as that error."""
+    try:
+        return encode_frame(answer, MAX_ANSWER_BYTES)
+    except MessageUnsent as error:
+        log(MESSAGE_UNSENT, error=error)
+        return encode_frame(Answer(False, error=error.message, kind=error.kind))
+
+
 def call_supervisor(journal_dir: str | Path, op: str, args: dict[str, Any] | None = None) -> Any:
     """Ask the running supervisor to do something, and return its result.
 
@@ -126,6 +148,7 @@ def call_supervisor(journal_dir: str | Path, op: str, args: dict[str, Any] | Non
         BadRequest: it refused.
         StoreUnavailable: it could not, or did not answer.
     """
+    question = _question_frame(op, args)
     path = Path(journal_dir) / NAME
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_S)
@@ -137,7 +160,7 @@ def call_supervisor(journal_dir: str | Path, op: str, args: dict[str, Any] | Non
         except OSError as error:
             raise StoreUnavailable(f"cannot reach {path}: {error.strerror or error}") from error
         try:
-            sock.sendall(encode_frame(Question(op, args or {})))
+            sock.sendall(question)
             splitter = FrameSplitter(MAX_ANSWER_BYTES)
             while data := sock.recv(1 << 16):
                 for body in splitter.feed(data):
@@ -149,6 +172,7 @@ def call_supervisor(journal_dir: str | Path, op: str, args: dict[str, Any] | Non
 
 async def ask_supervisor(journal_dir: Path, op: str, args: dict[str, Any] | None = None) -> Any:
     """Do the same as `call_supervisor`, from a running loop."""
+    question = _question_frame(op, args)
     path = journal_dir / NAME
     try:
         with _short(path) as where:
@@ -156,7 +180,7 @@ async def ask_supervisor(journal_dir: Path, op: str, args: dict[str, Any] | None
     except OSError as error:
         raise SupervisorNotRunning(f"cannot reach {path}: {error.strerror or error}") from error
     try:
-        writer.write(encode_frame(Question(op, args or {})))
+        writer.write(question)
         async with asyncio.timeout(ANSWER_S):
             body = await _read_frame(reader, MAX_ANSWER_BYTES)
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:

@@ -159,9 +159,9 @@ class Credit:
         if self._link.lost.is_set():
             raise StoreUnavailable("the supervisor is gone")
         number = self._link.next_question()
+        self._link.send(LeaseAsked(number, account_id, need_nano, part))
         question = _Question(need_nano, part, self._loop.create_future())
         self._questions[number] = question
-        self._link.send(LeaseAsked(number, account_id, need_nano, part))
         try:
             async with asyncio.timeout(within_s):
                 return await question.answer

@@ -288,7 +288,6 @@ class LimitClerk:
             raise StoreUnavailable("the supervisor is gone")
         self.asked += 1
         number = self._link.next_question()
-        question = self._questions[number] = _Question(holding, tokens, self._loop.create_future())
         wants = []
         for held in holding:
             back = 0 if held.kind == "streams" else held.idle
@@ -303,9 +302,11 @@ class LimitClerk:
                     bare=held.asking > 0,
                 )
             )
-            held.idle -= back
-            held.asking += 1
         self._link.send(SlicesAsked(number, wants))
+        for held, want in zip(holding, wants, strict=True):
+            held.idle -= want.back
+            held.asking += 1
+        question = self._questions[number] = _Question(holding, tokens, self._loop.create_future())
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await question.answer

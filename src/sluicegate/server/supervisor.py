@@ -32,6 +32,7 @@ from sluicegate.server.admin_process import AdminBoot, AdminProcess
 from sluicegate.server.bank import Bank
 from sluicegate.server.claim_desk import ClaimDesk
 from sluicegate.server.claim_messages import ClaimAsked, ClaimEnded
+from sluicegate.server.control import encode_frame
 from sluicegate.server.control_messages import (
     Boot,
     Cautious,
@@ -381,9 +382,7 @@ class Supervisor:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fault = self._fault or error
-            self._stopping = True
-            self._stop_orders.put_nowait(0.0)
+            self.failed(error)
 
     async def _probe(self) -> None:
         """See whether the store answers."""
@@ -480,6 +479,12 @@ class Supervisor:
             else:
                 self._release(committed.worker)
 
+    def failed(self, error: BaseException) -> None:
+        """End, with an error that nobody foresaw."""
+        self._fault = self._fault or error
+        self._stopping = True
+        self._stop_orders.put_nowait(0.0)
+
     def _release(self, worker: int) -> None:
         """Free what a dead worker held: its leases, and claims of requests that it never reserved."""
         self._bank.release_worker(worker)
@@ -552,6 +557,7 @@ class Supervisor:
         """
         try:
             new = await asyncio.to_thread(self._read_settings)
+            encode_frame(Configure(new.worker))  # what the workers cannot be told must not be half in effect
             async with self._drain.paused():
                 await self._refuse_limits_below_spent(new)
                 await self._store.bootstrap(new.accounts, new.keys, time.time())

@@ -11,7 +11,14 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.errors import DecodeError, StoreUnavailable
 from sluicegate.server.claim_messages import ClaimAnswer
-from sluicegate.server.control import ANSWER_S, MAX_FRAME_BYTES, SILENCE_S, Channel, open_end
+from sluicegate.server.control import (
+    ANSWER_S,
+    MAX_FRAME_BYTES,
+    MAX_WORKER_FRAME_BYTES,
+    SILENCE_S,
+    Channel,
+    open_end,
+)
 from sluicegate.server.control_messages import (
     Boot,
     Cautious,
@@ -33,6 +40,7 @@ from sluicegate.server.control_messages import (
     RunAsked,
     Sliced,
     SupervisorBeat,
+    Unanswered,
     WorkerBeat,
 )
 from sluicegate.server.generation_messages import GenerationTold, RunningAsked, RunningTold
@@ -87,7 +95,7 @@ class SupervisorLink:
         self._early_health: list[DeploymentHealth] = []
         self._boot: asyncio.Future[Boot] = self._loop.create_future()
         self._channel: Channel[FromSupervisor] = Channel(
-            _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost
+            _from_supervisor.decode, MAX_FRAME_BYTES, self._received, self._lost, MAX_WORKER_FRAME_BYTES
         )
         self._questions = 0
         self._lookups: dict[bytes, asyncio.Future[KeyRecord | None]] = {}
@@ -137,7 +145,11 @@ class SupervisorLink:
         )
 
     def send(self, message: FromWorker) -> None:
-        """Tell the supervisor something."""
+        """Tell the supervisor something.
+
+        Raises:
+            MessageUnsent: it cannot be encoded. Who asks sends before it waits.
+        """
         self._channel.send(message)
 
     def next_question(self) -> int:
@@ -200,9 +212,9 @@ class SupervisorLink:
     async def _answer(self, question: int, message: FromWorker) -> Any:
         if not self._channel.is_open:
             raise StoreUnavailable("the supervisor is gone")
+        self.send(message)
         waiting: asyncio.Future[Any] = self._loop.create_future()
         self._asked[question] = waiting
-        self.send(message)
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await waiting
@@ -225,10 +237,10 @@ class SupervisorLink:
             raise StoreUnavailable("too many look-ups of keys")
         self._lookup_tokens -= 1
         question = self.next_question()
+        self.send(KeyAsked(question, key_hash))
         lookup: asyncio.Future[KeyRecord | None] = self._loop.create_future()
         self._lookups[key_hash] = lookup
         self._asked_hashes[question] = key_hash
-        self.send(KeyAsked(question, key_hash))
         return lookup
 
     def _wake_now(self) -> None:
@@ -272,6 +284,8 @@ class SupervisorLink:
                 waiting = self._asked.pop(message.question, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
+            case Unanswered():
+                self._unanswered(message)
             case KeysChanged():
                 self._keys_changed(message)
             case Cautious():
@@ -307,6 +321,14 @@ class SupervisorLink:
         lookup = self._lookups.pop(key_hash)
         if not lookup.done():
             lookup.set_result(answer.key)
+
+    def _unanswered(self, told: Unanswered) -> None:
+        """End a question that cannot be answered. Those for leases and slices end by their time: they hold amounts."""
+        key_hash = self._asked_hashes.pop(told.question, None)
+        waiting = self._asked.pop(told.question, None) if key_hash is None else self._lookups.pop(key_hash)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(StoreUnavailable(f"the supervisor cannot answer: {told.why}"))
+            waiting.exception()  # retrieved here, as those who asked may have left
 
     def _keys_changed(self, change: KeysChanged) -> None:
         for key in change.changed:

@@ -335,6 +335,8 @@ WORKER_DIED = Event("worker_died", logging.ERROR)
 WORKER_SILENT = Event("worker_silent", logging.ERROR)
 WORKER_CONFUSED = Event("worker_confused", logging.ERROR)
 """It sent what is no message, or gave back credit it does not hold; it is killed and replaced."""
+MESSAGE_UNSENT = Event("message_unsent", logging.ERROR)
+"""What one of our processes had to tell another cannot be encoded; who asked for it is told that it failed."""
 WORKER_FAILED = Event("worker_failed", logging.ERROR)
 """It could not start, or an error came out of it; told by the worker itself."""
 DEPLOYMENT_OPENED = Event("deployment_opened", logging.WARNING)

@@ -16,8 +16,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from sluicegate.errors import ConfigError, DecodeError
-from sluicegate.server.control import BEAT_S, SILENCE_S, Channel, open_supervisor_end
+from sluicegate.errors import ConfigError, DecodeError, MessageUnsent
+from sluicegate.server.control import BEAT_S, SILENCE_S, Channel, encode_frame, open_supervisor_end
 from sluicegate.server.control_messages import (
     Adopt,
     Boot,
@@ -29,6 +29,8 @@ from sluicegate.server.control_messages import (
     Release,
     Serving,
     SupervisorBeat,
+    ToQuestion,
+    Unanswered,
     WorkerBeat,
 )
 from sluicegate.server.listeners import Listeners
@@ -150,6 +152,10 @@ class WorkerOwner(Protocol):
         """Clear up behind a worker process that ended, after its last message; called once for each."""
         ...
 
+    def failed(self, error: BaseException) -> None:
+        """End all: what keeps the workers running does not run any more."""
+        ...
+
 
 class WorkerSlots:
     """All worker processes. `live` and `send` are how the bank reaches them."""
@@ -198,15 +204,23 @@ class WorkerSlots:
         return sum(worker.serving for worker in self._workers.values())
 
     def send(self, worker: int, message: Any) -> None:
-        """Tell a worker process something; nothing where it is gone."""
+        """Tell a worker process something; nothing where it is gone.
+
+        What cannot be said is logged; a worker that asked for it is told so.
+        """
         found = self._workers.get(worker)
-        if found is not None:
+        if found is None:
+            return
+        try:
             found.channel.send(message)
+        except MessageUnsent as error:
+            if isinstance(message, ToQuestion):
+                found.channel.send(Unanswered(message.question, error.message))
 
     def send_all(self, message: Any) -> None:
         """Tell all of them."""
-        for worker in self._workers.values():
-            worker.channel.send(message)
+        for worker in self._workers:
+            self.send(worker, message)
 
     async def counters(self) -> Snapshot:
         """Return the counts of all workers there ever were, the dead ones' as last told."""
@@ -280,10 +294,15 @@ class WorkerSlots:
                 return
             except OSError as error:  # no processes, descriptors or memory left: they may come back
                 log(WORKER_FAILED, slot=slot, error=error)
-                await asyncio.sleep(BACKOFF_S[-1])
+            except MessageUnsent as error:  # no worker can be told what it needs, until that is another
+                log(WORKER_FAILED, slot=slot, error=error)
+                self._hopeless = True
+                self._changed.set()
+            await asyncio.sleep(BACKOFF_S[-1])
 
     async def _spawn(self, slot: int) -> None:
         number = self._numbers.next()
+        boot = encode_frame(self._owner.boot(number))
         ours, theirs = socket.socketpair()
         listening = [[sock.fileno() for sock in socks] for socks in self._listeners.slots]
         with theirs:
@@ -310,11 +329,11 @@ class WorkerSlots:
                 channel.close()
                 raise
         self._workers[number] = worker = WorkerProcess(number, slot, process, channel)
+        self._keep(self._watch(worker))
         self._tally.add(WORKER_STARTS)
-        channel.send(self._owner.boot(number))
+        channel.send_frame(boot)
         if self._drain is not None:
             channel.send(self._drain)
-        self._keep(self._watch(worker))
 
     def _heard(self, number: int, message: FromWorker) -> None:
         worker = self._workers.get(number)
@@ -449,4 +468,10 @@ class WorkerSlots:
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tell where a task failed unforeseen: a slot that nobody fills or watches would be waited for for ever."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._owner.failed(error)
