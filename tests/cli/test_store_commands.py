@@ -118,7 +118,11 @@ def test_a_revoked_key_stays_revoked(sluicegate: Sluicegate) -> None:
         "keys revoke nobody",
         "keys create dev",
         "keys create x --balance -1",
+        "keys create x --account tema --unlimited",
+        "keys create x --account tema",
         "keys create x --account team --unlimited",
+        "keys create x --account tema --balance 5",
+        "keys create x --create-account",
         "usage --since yesterday",
     ],
 )
@@ -129,6 +133,24 @@ def test_bad_input_is_one_clear_line_and_changes_nothing(sluicegate: Sluicegate,
     assert run.out == ""
     assert re.fullmatch(r"sluicegate: .+\n", run.err)
     assert sluicegate("keys", "list", "--json").lines() == before
+
+
+def test_an_account_that_is_not_there_is_made_only_when_told_to(sluicegate: Sluicegate) -> None:
+    made = ("keys", "create", "joe", "--account", "platform-team")
+    assert sluicegate(*made, "--create-account", "--balance", "5").status == 0
+    slip = sluicegate("keys", "create", "ann", "--account", "platfrom-team")
+    assert slip.status == 2
+    assert "no account 'platfrom-team'; did you mean 'platform-team'?; --create-account makes it" in slip.err
+    assert (
+        "did you mean 'platform-team'?" in sluicegate("keys", "topup", "Platform-Team", "5", "--account").err
+    )
+    assert "did you mean" not in sluicegate("keys", "create", "ann", "--account", "qqq").err
+    for name in ("ann", "bob"):  # there it is: told to make it or not
+        told = () if name == "ann" else ("--create-account",)
+        assert sluicegate("keys", "create", name, "--account", "platform-team", *told).status == 0
+    keys = sluicegate("keys", "list", "--json").lines()
+    assert [key["account"] for key in keys] == ["dev", "platform-team", "platform-team", "platform-team"]
+    assert {key["balance_nano_usd"] for key in keys[1:]} == {5_000_000_000}
 
 
 def test_usage_shows_every_field_of_every_row(sluicegate: Sluicegate, tmp_path: Path) -> None:

@@ -45,11 +45,26 @@ async def test_credit_by_key_and_by_account(store: SqliteStore) -> None:
     assert (await store.verify()).clean
 
 
+async def test_an_account_that_is_named_must_be_there_or_be_asked_for(store: SqliteStore) -> None:
+    with pytest.raises(BadRequest, match="there is no account 'Dev'; did you mean 'dev'"):
+        await apply_operation(store, "keys.create", new_key("a", account="Dev"))
+    with pytest.raises(BadRequest, match="did you mean 'dev'"):
+        await apply_operation(store, "accounts.adjust", {"account": "deev", "amount_nano": 5})
+    assert [account.id for account in await store.all_accounts()] == ["dev"]
+    wanted = new_key("a", account="Dev", create_account=True)
+    assert (await apply_operation(store, "keys.create", wanted))["key"]["account"] == "Dev"
+    again = new_key("b", account="Dev", create_account=True)
+    assert (await apply_operation(store, "keys.create", again))["key"]["account"] == "Dev"
+
+
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("keys.unknown", {}),
     ("keys.list", {"x": 1}),
     ("keys.create", {"name": "b"}),
     ("keys.create", new_key("")),
+    ("keys.create", new_key("b", account="deev")),
+    ("keys.create", new_key("b", account="deev", unlimited=True)),
+    ("keys.create", new_key("b", create_account=True)),
     ("keys.create", new_key(" b")),
     ("keys.create", new_key("b\n")),
     ("keys.create", new_key("b" * 129)),

@@ -47,7 +47,12 @@ OnLimit = Annotated[
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What to call it.", show_default=False)],
-    account: Annotated[str | None, typer.Option(help="Who pays; else an account of its own name.")] = None,
+    account: Annotated[
+        str | None, typer.Option(help="Who pays, an account that is there; else one of its own name.")
+    ] = None,
+    create_account: Annotated[
+        bool, typer.Option("--create-account", help="Make the account of --account where it is not there.")
+    ] = False,
     balance: Annotated[str | None, typer.Option(help="USD of credit for the account.")] = None,
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="A new account without a bound: only limits stop it.")
@@ -68,7 +73,10 @@ def create(
     """Make a key and print it: this once, as only its hash is kept."""
     for what, text in (("the name", name), ("--account", account)):
         _checked(what, parse_name, text)
+    if create_account and account is None:
+        raise BadRequest("--create-account makes the account that --account names")
     args: dict[str, Any] = {"name": name, "account": account, "unlimited": unlimited}
+    args["create_account"] = create_account
     if balance is not None:
         args["balance_nano"] = _usd("--balance", balance)
     args |= _limits(
@@ -80,7 +88,11 @@ def create(
             typer.echo(f"there is no model {pattern} in {config}", err=True)
     new = mint_key(key_secret(settings))
     args |= {"id": new.id, "prefix": new.prefix, "hash": new.hash.hex()}
-    made = perform(settings, "keys.create", args)["key"]
+    try:
+        made = perform(settings, "keys.create", args)["key"]
+    except BadRequest as refused:
+        hint = "; --create-account makes it" if "there is no account" in refused.message else ""
+        raise BadRequest(refused.message + hint) from None
     if as_json:
         print_json({"key": new.secret, **made})
         return

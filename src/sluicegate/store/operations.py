@@ -6,6 +6,7 @@ there. Making secrets is left to `store.keys`: an operation sees only the hash. 
 that it says or, where it raises BadRequest, nothing.
 """
 
+import difflib
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -42,7 +43,9 @@ class CreateKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     hash: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     """In hexadecimal."""
     account: Name | None = None
-    """None: one of the key's own name."""
+    """One that is there; None: one of the key's own name, which is made where it is not there."""
+    create_account: bool = False
+    """Make the account that is named too, where it is not there: else a slip of the pen would be a payer."""
     unlimited: bool = False
     """Whether an account that is made for it has no bound."""
     balance_nano: Count = 0
@@ -179,6 +182,10 @@ async def _shown(store: Store, key: KeyRecord) -> dict[str, Any]:
 
 
 async def _create_key(store: Store, wanted: CreateKey) -> dict[str, Any]:
+    if wanted.create_account and wanted.account is None:
+        raise BadRequest("name the account to make")
+    if wanted.account is not None and not wanted.create_account:
+        await _refuse_unknown_account(store, wanted.account)
     limits = {name: getattr(wanted, name) for name in _LIMITS}
     key = KeyRecord(
         id=wanted.id,
@@ -237,6 +244,7 @@ async def _refund(store: Store, wanted: Refund) -> dict[str, Any]:
 async def _adjust(store: Store, wanted: Adjust) -> dict[str, Any]:
     if wanted.amount_nano == 0:
         raise BadRequest("an adjustment of 0 changes nothing")
+    await _refuse_unknown_account(store, wanted.account)
     kind: Literal["adjust", "correction"] = "adjust" if wanted.request_id is None else "correction"
     reference = wanted.reference or _new_reference(kind)
     done = await store.deposit(
@@ -262,7 +270,27 @@ async def _payer(store: Store, wanted: TopUp) -> str:
     if wanted.key is not None:
         return (await store.get_key(wanted.key)).account_id
     assert wanted.account is not None
+    await _refuse_unknown_account(store, wanted.account)
     return wanted.account
+
+
+async def _refuse_unknown_account(store: Store, account_id: str) -> None:
+    """See that an account is there; where it is not, name those that may have been meant."""
+    try:
+        await store.get_account(account_id)
+    except BadRequest as refusal:
+        names = [account.id for account in await store.all_accounts()]
+        raise BadRequest(refusal.message + did_you_mean(account_id, names)) from None
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Return the end of an error about a name that is not known: the nearest ones that are, at most three."""
+    near = difflib.get_close_matches(name, known, cutoff=0.6)
+    folded = {one.casefold(): one for one in known}
+    near = near or [
+        folded[one] for one in difflib.get_close_matches(name.casefold(), list(folded), cutoff=0.6)
+    ]
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _new_reference(kind: str) -> str:
