@@ -1,5 +1,7 @@
 """Stop sequences for providers that know none: found at any cut of the text, told once, and nothing behind them."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from sluicegate.messages import (
 )
 from sluicegate.wire.openai_responses import CODEC
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
+from sluicegate.wire.translation import StreamDecoder
 from tests.profiles import examples
 from tests.wire.openai_responses_world import Script, by_event, message
 
@@ -33,13 +36,18 @@ def stream(*pieces: str) -> bytes:
     return script.end(message("".join(pieces)))
 
 
+def decoder(count_text: Callable[[str], None]) -> StreamDecoder:
+    """Begin to read a provider's stream."""
+    return CODEC.stream_decoder(Capabilities(), count_text)
+
+
 def text_of(events: list[StreamEvent]) -> str:
     """Return the text that events tell."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def test_b101_an_answer_is_cut_where_a_stop_sequence_stands() -> None:
-    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END", "\n\n"])
+    cutter = StopCutter(decoder, ["END", "\n\n"], len)
     told: list[StreamEvent] = []
     for event in by_event(stream("One E", "N", "D two", " three")):
         told += cutter.feed(event)
@@ -51,17 +59,36 @@ def test_b101_an_answer_is_cut_where_a_stop_sequence_stands() -> None:
 
 
 def test_what_only_looked_like_one_is_told_after_all() -> None:
-    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END"])
+    cutter = StopCutter(decoder, ["END"], len)
     told = cutter.feed(stream("the E", "N", "d EN"))
     assert text_of(told) == "the ENd EN"
     assert told[-2] == Finish("stop", raw_reason="completed")
 
 
 def test_a_cut_by_the_provider_stays_one() -> None:
-    cutter = StopCutter(CODEC.stream_decoder(Capabilities(), len), ["END"])
+    cutter = StopCutter(decoder, ["END"], len)
     cutter.feed(b"".join(by_event(stream("the E"))[:-1]))
     with pytest.raises(DecodeError):
         cutter.finish()
+
+
+def test_b3_what_is_counted_is_what_was_told_until_the_answer_is_cut() -> None:
+    counted: list[str] = []
+    cutter = StopCutter(decoder, ["END"], counted.append)
+    events = by_event(stream("the ", "E", "N", "d E", "ND of", " it"))
+    told = ""
+    for event in events:
+        told += text_of(cutter.feed(event))
+        assert "".join(counted) == told or told == "the ENd "
+    assert told == "the ENd "
+    assert "".join(counted) == "the ENd END of"  # what was produced, as far as it was read
+    counted.clear()
+    broken = StopCutter(decoder, ["END"], counted.append)
+    told = text_of(broken.feed(b"".join(by_event(stream("the E", "N"))[:-1])))
+    with pytest.raises(DecodeError):
+        broken.finish()
+    assert broken.left() == []
+    assert told == "".join(counted) == "the "
 
 
 def test_what_waits_leaves_before_anything_else_is_told() -> None:

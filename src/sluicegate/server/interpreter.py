@@ -388,12 +388,14 @@ class Interpreter:
         )
 
     def _decoder(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamDecoder:
-        decoder = FORMATS[target].stream_decoder(
-            deployment.capabilities, options.count_text, options.max_event_bytes
-        )
-        if self.pausable is not None:
-            decoder = self.pausable.watched(decoder)
-        return StopCutter(decoder, self._cut_at) if self._cut_at else decoder
+        def decoder(count_text: Callable[[str], None]) -> StreamDecoder:
+            read = FORMATS[target].stream_decoder(
+                deployment.capabilities, count_text, options.max_event_bytes
+            )
+            return read if self.pausable is None else self.pausable.watched(read)
+
+        count_text = options.count_text
+        return StopCutter(decoder, self._cut_at, count_text) if self._cut_at else decoder(count_text)
 
     def plain(self, target: Shape, deployment: Deployment, body: bytes) -> PassedAnswer:
         """Read a plain answer, also one that came as a stream although none was asked for.

@@ -108,6 +108,7 @@ class AnthropicStreamDecoder:
         self._broken: DecodeError | None = None
         """Found behind events that were good; told once they have been taken."""
         self._events: list[StreamEvent] = []
+        self._left: list[StreamEvent] = []
         self._usual: UsualEvent | None = None
         self._usual_block: _OpenBlock | None = None
         self._usual_kind = ""
@@ -159,13 +160,18 @@ class AnthropicStreamDecoder:
         if self._broken is not None:
             raise self._broken
         events: list[StreamEvent] = []
-        self._events = events
+        self._events = self._left = events
         for payload, piece in self._reader.finish():
             if not self._ended:
                 self._take(payload, piece)
         if not self._ended:
             raise DecodeError(FORMAT, None, "the stream ended without message_stop")
         return events
+
+    def left(self) -> list[StreamEvent]:
+        """Return what the end of a body that was cut still brought, once: `finish` has raised behind it."""
+        left, self._left = self._left, []
+        return left
 
     def _usual_delta(self, text: str) -> StreamEvent:
         self._count_text(text)

@@ -226,7 +226,7 @@ class PieceReader:
         """
         for name, payload in self._reader.finish():
             yield from self._take(name, payload)
-        for payload in self._halves.give_up():
+        for payload in self._halves.cut_off():
             yield payload, decode_piece(payload)
 
     def _take(self, name: bytes, payload: bytes) -> Iterator[tuple[bytes, StreamPiece]]:

@@ -126,6 +126,7 @@ class GeminiAnswerDecoder:
         self._broken: DecodeError | None = None
         """Found behind events that were good; told once they have been taken."""
         self._events: list[StreamEvent] = []
+        self._left: list[StreamEvent] = []
         self._usual: UsualChunk | None = None
         self._usual_choice: _Choice | None = None
         self._learned = 0
@@ -170,7 +171,7 @@ class GeminiAnswerDecoder:
         if self._broken is not None:
             raise self._broken
         events: list[StreamEvent] = []
-        self._events = events
+        self._events = self._left = events
         try:
             for payload, chunk in self._reader.finish():
                 if not self._ended:
@@ -184,6 +185,11 @@ class GeminiAnswerDecoder:
             events.append(End())
             self._ended = True
         return events
+
+    def left(self) -> list[StreamEvent]:
+        """Return what the end of a body that was cut still brought, once: `finish` has raised behind it."""
+        left, self._left = self._left, []
+        return left
 
     def take_whole(self, body: bytes) -> list[StreamEvent]:
         """Take a body that is not a stream: one object, or an array of them. See `AnswerDecoder`.

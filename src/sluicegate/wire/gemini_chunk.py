@@ -234,7 +234,7 @@ class ChunkReader:
         else:
             for _, payload in self._reader.finish():
                 yield from self._take(payload)
-        for payload in self._halves.give_up():
+        for payload in self._halves.cut_off():
             yield payload, decode_chunk(payload)
 
     def _take(self, payload: bytes) -> Iterator[tuple[bytes, Chunk]]:

@@ -52,6 +52,15 @@ class HalfCharacters:
         waiting, self.waiting = self.waiting, None
         return [] if waiting is None else [json_edit.replace_lone_surrogates(waiting)]
 
+    def cut_off(self) -> list[bytes]:
+        """Return the event that still waits, without its half: the body has ended, and another may go on with it."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return []
+        at = json_edit.lone_surrogate(waiting)
+        assert at is not None, "an event waits because of its lone half"
+        return [waiting[:at] + waiting[at + 6 :]]
+
 
 def _join(torn: bytes, following: bytes) -> tuple[bytes, bytes]:
     """Move the half at the end of an event's text to the other half in the same field of the event after it."""

@@ -118,9 +118,7 @@ class JoinedStream(TranslatedStream):
 
     def finish(self) -> None:
         """Take the end of a call's body. Raises DecodeError where its answer was cut."""
-        for event in self._decoder.finish():
-            if not self.ended and self.error is None:
-                self._take(event)
+        self._take_last()
         if not self.ended and self.error is None:
             if len(self._reasons) < (self._call + 1) * self._per_call:
                 raise DecodeError("stream", None, "the stream ended without its terminal event")

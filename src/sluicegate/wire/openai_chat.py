@@ -158,7 +158,7 @@ class ChatStream:
         try:
             for _, payload in self._reader.finish():
                 self._take(payload)
-            for payload in self._halves.give_up():
+            for payload in self._halves.cut_off():
                 self._take_chunk(payload)
         except DecodeError:
             if not self._all_finished():

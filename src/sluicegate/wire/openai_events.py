@@ -45,7 +45,7 @@ class PayloadReader:
         """Give what the end of the body left behind. Raises DecodeError."""
         for _, payload in self._events.finish():
             yield from self._whole(payload)
-        yield from self._halves.give_up()
+        yield from self._halves.cut_off()
 
     def _whole(self, payload: bytes) -> Iterator[bytes]:
         payload = payload.strip()

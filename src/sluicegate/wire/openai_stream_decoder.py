@@ -39,6 +39,7 @@ class OpenAIStreamDecoder(ABC):
         """Found behind events that were good; told once they have been taken."""
         self._events: list[StreamEvent] = []
         """What the bytes that are being read became."""
+        self._left: list[StreamEvent] = []
 
     @property
     def repaired(self) -> bool:
@@ -81,7 +82,7 @@ class OpenAIStreamDecoder(ABC):
         if self._broken is not None:
             raise self._broken
         events: list[StreamEvent] = []
-        self._events = events
+        self._events = self._left = events
         try:
             for payload in self._payloads.finish():
                 if not self._ended:
@@ -92,6 +93,11 @@ class OpenAIStreamDecoder(ABC):
         if not self._ended and not self._has_finished():
             raise DecodeError(self._format, None, f"the stream ended without {self.end}")
         return events
+
+    def left(self) -> list[StreamEvent]:
+        """Return what the end of a body that was cut still brought, once: `finish` has raised behind it."""
+        left, self._left = self._left, []
+        return left
 
     @abstractmethod
     def _take_usual(self, data: bytes) -> StreamEvent | None:

@@ -5,7 +5,7 @@ any more: whoever drives the codec closes the request once it has ended, and cou
 translation matrix, section 14; case B101.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sluicegate.messages import End, Finish, Request, Start, StreamEvent, TextDelta, UsageReport
 from sluicegate.wire.translation import Notes, StreamDecoder
@@ -43,15 +43,26 @@ def cut_here(request: Request, stop: list[str], notes: Notes) -> None:
 class StopCutter(WrappedDecoder):
     """Reads one provider's stream through another decoder, up to the first stop sequence. See `StreamDecoder`."""
 
-    def __init__(self, decoder: StreamDecoder, stop: Sequence[str], before: str = "") -> None:
+    def __init__(
+        self,
+        make_decoder: Callable[[Callable[[str], None]], StreamDecoder],
+        stop: Sequence[str],
+        count_text: Callable[[str], None],
+        before: str = "",
+    ) -> None:
         """Start an answer.
 
         Args:
+            make_decoder: begins to read the provider's stream; what it is given takes every piece of text.
             stop: the sequences, none of them empty.
+            count_text: given every piece of text that does not wait any more. What waits when the stream breaks is
+                neither told nor counted: who goes on with it will say it again.
             before: text that the client has already, behind which this answer goes on: a sequence may begin there.
         """
-        super().__init__(decoder)
+        self._uncounted: list[str] = []
+        super().__init__(make_decoder(self._uncounted.append))
         self._cut = _Cut(stop, before)
+        self._count_text = count_text
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         """Take the next bytes. Raises DecodeError."""
@@ -63,7 +74,17 @@ class StopCutter(WrappedDecoder):
 
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return the events up to the first stop sequence, and the end there."""
-        return self._cut.take(events)
+        told = self._cut.take(events)
+        if self._uncounted:
+            text = "".join(self._uncounted)
+            self._uncounted.clear()
+            waiting = min(self._cut.waiting, len(text))
+            if waiting:
+                self._uncounted.append(text[-waiting:])
+                text = text[:-waiting]
+            if text:
+                self._count_text(text)
+        return told
 
 
 def cut_answer(events: list[StreamEvent], stop: Sequence[str], before: str = "") -> list[StreamEvent]:
@@ -93,6 +114,11 @@ class _Cut:
         self._held = before[len(before) - self._told :]
         """Text that may be the beginning of a stop sequence."""
         self.made = False
+
+    @property
+    def waiting(self) -> int:
+        """How many characters have come and not been told."""
+        return 0 if self.made else len(self._held) - self._told
 
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return what may be told; once cut, the last events are Finish and End."""

@@ -125,13 +125,24 @@ class TranslatedStream:
 
     def finish(self) -> None:
         """Take the end of the body. Raises DecodeError where the answer was cut."""
-        for event in self._decoder.finish():
-            if not self.ended and self.error is None:
-                self._take(event)
+        self._take_last()
         if not self.ended and self.error is None:
             if len(self._reasons) < self._choices:
                 raise DecodeError("stream", None, "the stream ended without its terminal event")
             self._end()
+
+    def _take_last(self) -> None:
+        """Take what the end of the body brings, also where it is a cut. Raises DecodeError."""
+        cut = None
+        try:
+            events = self._decoder.finish()
+        except DecodeError as error:
+            events, cut = self._decoder.left(), error
+        for event in events:
+            if not self.ended and self.error is None:
+                self._take(event)
+        if cut is not None and self.error is None:
+            raise cut
 
     def feed_whole(self, body: bytes) -> None:
         """Take an answer that came as one object. Raises DecodeError."""

@@ -203,7 +203,14 @@ class StreamDecoder(Protocol):
         ...
 
     def finish(self) -> list[StreamEvent]:
-        """Take the end of the body. Raises DecodeError where the answer was cut."""
+        """Take the end of the body. Raises DecodeError where the answer was cut; `left` has what came before that."""
+        ...
+
+    def left(self) -> list[StreamEvent]:
+        """Return what the end of a body that was cut still brought, once: an event without its blank line.
+
+        It is told as any other, since it was produced and counted.
+        """
         ...
 
 

@@ -93,9 +93,11 @@ class TakenOverStream(TranslatedStream):
             events = Seam(text, repeats=repeats).take(decode_whole(body))
             return cut_answer(events, stop, text) if stop else events
 
-        reader = SeamReader(make_decoder, Seam(text, repeats=repeats), count_text)
+        def reader(count_text: Callable[[str], None]) -> StreamDecoder:
+            return SeamReader(make_decoder, Seam(text, repeats=repeats), count_text)
+
         super().__init__(
-            StopCutter(reader, stop, text) if stop else reader,
+            StopCutter(reader, stop, count_text, text) if stop else reader(count_text),
             encoder,
             whole,
             count_text,

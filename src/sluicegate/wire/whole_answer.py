@@ -19,6 +19,10 @@ class _Nothing:
         """Return nothing."""
         return []
 
+    def left(self) -> list[StreamEvent]:
+        """Return nothing."""
+        return []
+
 
 def write_stream(events: list[StreamEvent], encoder: StreamEncoder) -> bytes:
     """Return the stream of an answer, without usage; every choice that the events name is in it.

@@ -35,6 +35,10 @@ class WrappedDecoder(ABC):
         """Take the end of the body. Raises DecodeError where the answer was cut."""
         return self.take(self._decoder.finish())
 
+    def left(self) -> list[StreamEvent]:
+        """Return what the end of a body that was cut still brought, once."""
+        return self.take(self._decoder.left())
+
     @abstractmethod
     def take(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return what is told in place of these events."""
