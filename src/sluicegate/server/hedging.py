@@ -6,7 +6,7 @@ begin is decided in `routing.hedge`; what both attempts are is `serving`'s.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from sluicegate.errors import InternalError, SluicegateError, UpstreamError
@@ -107,6 +107,8 @@ class Race:
         self._exchange = exchange
         self._first = first
         self._running: list[Lane] = [first]
+        self.lanes = [first]
+        """All that took part."""
         self._winner: Lane | None = None
         self._stopped: SluicegateError | None = None
 
@@ -114,14 +116,14 @@ class Race:
         self,
         running: Coroutine[Any, Any, Ending],
         late_s: float,
-        begin_second: Callable[["Race"], tuple[Lane, Coroutine[Any, Any, Outcome]] | None],
+        begin_second: Callable[["Race"], Awaitable[tuple[Lane, Coroutine[Any, Any, Outcome]] | None]],
     ) -> tuple[Lane, Outcome]:
         """Run both to the end of the one that wins, or of the last that fails.
 
         Args:
             running: the first attempt, asked just now.
             late_s: how long to wait for its content before the second begins.
-            begin_second: makes the second attempt, or None where there is none to make.
+            begin_second: makes the second attempt, or None where there is none to make, or none any more.
         """
         first = self._first
         assert first.relay is not None
@@ -129,18 +131,23 @@ class Race:
         first.task = loop.create_task(_outcome(first.relay, running))
         try:
             await asyncio.wait({first.task}, timeout=late_s)
-            if not (first.task.done() or first.relay.begun or self._exchange.gone):
-                begun = begin_second(self)
+            if not self.is_over(first.relay):
+                begun = await begin_second(self)
                 if begun is not None:
                     second, coroutine = begun
                     self._share()
                     self._running.append(second)
+                    self.lanes.append(second)
                     second.task = loop.create_task(coroutine)
             return await self._finish()
         finally:
             for lane in self._running:
                 lane.task.cancel()
             await asyncio.gather(*(lane.task for lane in self._running), return_exceptions=True)
+
+    def is_over(self, first: Relay) -> bool:
+        """Whether a second attempt would come too late beside the first."""
+        return first.done.done() or first.begun or self._exchange.gone
 
     async def _finish(self) -> tuple[Lane, Outcome]:
         while True:

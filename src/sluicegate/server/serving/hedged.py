@@ -1,6 +1,7 @@
 """Two attempts of a request at once: a second one begins when the first token is late, and the loser is dropped.
 
-Which of the two wins, `server.hedging` decides; here is what a request keeps of each.
+Which of the two wins, `server.hedging` decides; here is what a request keeps of each. Each has a place of its own under
+the limits of its deployment; a second one that would have to wait for that does not begin.
 """
 
 import time
@@ -16,9 +17,11 @@ from sluicegate.server import telemetry
 from sluicegate.server.deployments import Standing
 from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
 from sluicegate.server.interpreter import AttemptState, Interpreter
+from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.relay import Ending, Relay
-from sluicegate.server.serving.attempt import AttemptingRequest, Prepared
+from sluicegate.server.serving.attempt import Prepared
+from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.two_part_stream import WatchedStream
 
@@ -44,9 +47,10 @@ class _Kept(NamedTuple):
     provider_model: str | None
     provider_format: str | None
     watched: WatchedStream | None
+    route_ticket: Ticket | None
 
 
-class HedgedRequest(AttemptingRequest):
+class HedgedRequest(LimitedRequest):
     """A request that may have a second attempt beside its first."""
 
     __slots__ = ()
@@ -60,20 +64,35 @@ class HedgedRequest(AttemptingRequest):
             return await running, relay.error
         first = Lane(self._place)
         first.relay, first.kept = relay, self._kept()
-        self._race = Race(self, self._exchange, first)
+        self._race = race = Race(self, self._exchange, first)
         try:
-            _, outcome = await self._race.run(running, late_s, self._begin_second)
+            _, outcome = await race.run(running, late_s, self._begin_second)
         finally:
             self._race = None
+            for lane in race.lanes:  # both were ended by a fault, or from outside
+                ticket: Ticket | None = lane.kept.route_ticket
+                if ticket is not None and ticket is not self._route_ticket:
+                    ticket.release(0)
         return outcome
 
-    def _begin_second(self, race: Race) -> tuple[Lane, Coroutine[Any, Any, Outcome]] | None:
-        """Prepare the second attempt, at the next target; None where that may not be asked."""
-        known, place = self._bench.deployments, self._tried
+    async def _begin_second(self, race: Race) -> tuple[Lane, Coroutine[Any, Any, Outcome]] | None:
+        """Prepare the second attempt, at the next target; None where that may not be asked, or is full."""
+        known, place, relay = self._bench.deployments, self._tried, self._relay
         deployment = self._targets[place]
-        if deployment.limits is not None or known.spent((deployment.provider,)):
+        if known.spent((deployment.provider,)):
             return None
+        model = self._order[place][0].model if self._served else self._model
+        limits, ticket = self._limits_at(deployment, model), None
+        if limits:
+            ticket = await self._let_in(limits)
+            if ticket is None:
+                return None
+            assert relay is not None, "the first runs"
+            if race.is_over(relay):
+                ticket.undo()
+                return None
         first = self._kept()
+        self._route_ticket = ticket
         self._enter(place)
         self._meter = self._new_meter()
         self._codec = self._relay = None
@@ -85,6 +104,8 @@ class HedgedRequest(AttemptingRequest):
             self._leave(self._standing)
             self._attempts -= 1
             self._restore(first)
+            if ticket is not None:
+                ticket.undo()
             return None
         known.retried(deployment)
         self._tried = place + 1
@@ -136,6 +157,7 @@ class HedgedRequest(AttemptingRequest):
             row.provider_model,
             row.provider_format,
             self._watched,
+            self._route_ticket,
         )
 
     def _restore(self, kept: _Kept) -> None:
@@ -146,7 +168,7 @@ class HedgedRequest(AttemptingRequest):
         self._asked_at = kept.asked_at
         assert isinstance(self._interpreter, Interpreter)
         self._interpreter.resume(kept.attempt)
-        self._keeping, self._watched = kept.keeping, kept.watched
+        self._keeping, self._watched, self._route_ticket = kept.keeping, kept.watched, kept.route_ticket
         row = self._row
         row.model, row.provider, row.provider_model = kept.name, kept.provider, kept.provider_model
         row.provider_format = kept.provider_format
@@ -172,14 +194,20 @@ class HedgedRequest(AttemptingRequest):
         self._failures.append(error)
         self._note_failure(error)
         self._leave(self._standing)
+        if self._route_ticket is not None:
+            self._leave_route(0)
         self._restore(other)
 
     def lane_lost(self, lane: Lane) -> None:
         """Take note of an attempt that was stopped; what it cost is the operator's."""
         kept = lane.kept
         self._leave(kept.standing)
-        if lane.relay is None:
-            return  # it had not been sent
+        if lane.relay is None:  # it had not been sent
+            if kept.route_ticket is not None:
+                kept.route_ticket.undo()
+            return
+        if kept.route_ticket is not None:
+            kept.route_ticket.release(self._request.input_estimate)  # which its provider has read
         provider, now = kept.provider or "", time.monotonic()
         self._bench.deployments.late(kept.standing, now - kept.asked_at)
         self._bench.tally.add(telemetry.ATTEMPTS, 1, provider, "hedged")

@@ -1,13 +1,13 @@
 """A request's places under limits: of its key, account and model before anything is reserved, of a deployment before it
 is asked."""
 
-from sluicegate.errors import RateLimited
-from sluicegate.routing.catalog import Deployment, Limits
+from sluicegate.errors import RateLimited, StoreUnavailable
+from sluicegate.routing.catalog import Deployment, Limits, Model
 from sluicegate.server.limiting import Ticket
-from sluicegate.server.serving.resumed import ResumedRequest
+from sluicegate.server.serving.attempt import AttemptingRequest
 
 
-class LimitedRequest(ResumedRequest):
+class LimitedRequest(AttemptingRequest):
     """A request that may have to be let in."""
 
     __slots__ = ()
@@ -28,10 +28,7 @@ class LimitedRequest(ResumedRequest):
 
         Only who has nowhere else to go waits for one. Raises RateLimited, StoreUnavailable.
         """
-        limits = () if deployment.limits is None else (deployment.limits,)
-        model = self._model
-        if self._served and model is not self._served[0].model and model.limits is not None:
-            limits = (*limits, model.limits)
+        limits = self._limits_at(deployment, self._model)
         if not limits:
             return
         self._meter.restart()
@@ -41,6 +38,20 @@ class LimitedRequest(ResumedRequest):
         except RateLimited as refusal:
             refusal.header_lines = b""  # what a provider allows us is not the client's to know
             raise
+
+    async def _let_in(self, limits: tuple[Limits, ...]) -> Ticket | None:
+        """Take a place that nobody waits for; None where there is none now."""
+        try:
+            return await self._admit(limits, may_wait=False)
+        except (RateLimited, StoreUnavailable):
+            return None
+
+    def _limits_at(self, deployment: Deployment, model: Model) -> tuple[Limits, ...]:
+        """Return the limits of a deployment, and those of its model where another one was asked for first."""
+        limits = () if deployment.limits is None else (deployment.limits,)
+        if self._served and model is not self._served[0].model and model.limits is not None:
+            return (*limits, model.limits)
+        return limits
 
     def _used_so_far(self) -> int:
         """Return the tokens of an answer that has begun."""

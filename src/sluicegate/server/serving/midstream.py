@@ -10,13 +10,13 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from sluicegate.errors import RateLimited, StoreUnavailable, UpstreamError
+from sluicegate.errors import UpstreamError
 from sluicegate.routing.catalog import Deployment, Limits
 from sluicegate.routing.retry import Progress, may_take_over
 from sluicegate.server import continuous, telemetry
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
-from sluicegate.server.serving.limited import LimitedRequest
+from sluicegate.server.serving.resumed import ResumedRequest
 from sluicegate.server.takeover import Asking, Takeover
 from sluicegate.wire.two_part_stream import WatchedStream
 
@@ -33,7 +33,7 @@ class _FirstAttempt(NamedTuple):
     repaired: bool
 
 
-class MidstreamRequest(LimitedRequest):
+class MidstreamRequest(ResumedRequest):
     """A request whose stream another deployment may go on with."""
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class MidstreamRequest(LimitedRequest):
             if self._exchange.gone or not may_take_over(reason, self._due_at - self._loop.time()):
                 break
             asking = self._ask_at(place, first.deployment, takeover)
-            if asking is None or not await self._let_in(self._targets[place].limits):
+            if asking is None or not await self._enter_route(self._targets[place].limits):
                 continue
             self._enter(place)
             try:
@@ -127,15 +127,12 @@ class MidstreamRequest(LimitedRequest):
             known.retried(deployment)
         return asking
 
-    async def _let_in(self, limits: Limits | None) -> bool:
+    async def _enter_route(self, limits: Limits | None) -> bool:
         """Take a place under the limits of a deployment, where there is one now: a stream waits for none."""
         if limits is None:
             return True
-        try:
-            self._route_ticket = await self._admit((limits,), may_wait=False)
-        except (RateLimited, StoreUnavailable):
-            return False
-        return True
+        self._route_ticket = await self._let_in((limits,))
+        return self._route_ticket is not None
 
     async def _rest(self, watched: WatchedStream, takeover: Takeover, asking: Asking) -> Outcome:
         """Make the attempt at the target at hand."""
