@@ -91,6 +91,11 @@ def _need(held: _Held, tokens: int) -> int:
     return tokens if held.kind == "tokens" else 1
 
 
+def _is_of_route(held: _Held) -> bool:
+    """Whether it is a limit of what a provider is asked."""
+    return held.name.startswith("route:")
+
+
 class _Question:
     """Somebody waits for slices."""
 
@@ -108,13 +113,29 @@ class _Question:
 class Ticket:
     """What one request was admitted to; released exactly once."""
 
-    __slots__ = ("_clerk", "_second", "_taken", "estimate")
+    __slots__ = ("_clerk", "_more", "_second", "_taken", "estimate")
 
     def __init__(self, clerk: "LimitClerk", taken: tuple[_Held, ...], second: int, estimate: int) -> None:
         self._clerk = clerk
         self._taken = taken
         self._second = second
         self.estimate = estimate
+        self._more: tuple[tuple[int, int], ...] = ()
+        """Second and estimate of the calls beyond the first."""
+
+    def add_call(self, tokens: int) -> None:
+        """Count one call more of its provider, under limits of routes alone: the client made one request.
+
+        It is made whatever they leave, as its answer has begun; who comes after it finds less.
+
+        Args:
+            tokens: the estimate of what it will use beyond what was estimated before.
+        """
+        second = int(time.monotonic())
+        self._more = (*self._more, (second, tokens))
+        for held in self._taken:
+            if held.kind != "streams" and _is_of_route(held):
+                self._clerk.correct(held, second, -_need(held, tokens))
 
     def release(self, used: int) -> None:
         """End it: places are free, and tokens are what was used instead of what was estimated."""
@@ -122,8 +143,23 @@ class Ticket:
         for held in taken:
             if held.kind == "streams":
                 self._clerk.free_place(held)
-            elif held.kind == "tokens" and used != self.estimate:
-                self._clerk.correct(held, self._second, self.estimate - used)
+            elif held.kind == "tokens":
+                if self._more and _is_of_route(held):
+                    self._correct_all(held, used)
+                elif used != self.estimate:
+                    self._clerk.correct(held, self._second, self.estimate - used)
+
+    def _correct_all(self, held: "_Held", used: int) -> None:
+        """Book what all calls together have used: what was estimated too much comes off the oldest first."""
+        booked = [(self._second, self.estimate), *self._more]
+        unused = sum(tokens for _, tokens in booked) - used
+        for second, tokens in booked[:-1]:
+            back = max(0, min(unused, tokens))
+            if back:
+                self._clerk.correct(held, second, back)
+                unused -= back
+        if unused:
+            self._clerk.correct(held, booked[-1][0], unused)
 
     def undo(self) -> None:
         """Give all of it back: the request was not served."""

@@ -275,33 +275,6 @@ class AttemptingRequest(RunningRequest):
         """Whether the plain answer may have space before it."""
         return self._interpreter.answer_line == JSON
 
-    async def _make_other_calls(self, relay: Relay) -> tuple[Ending, Relay]:
-        """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
-
-        Raises:
-            UpstreamError: no connection for one of them.
-        """
-        provider, format = self._asked_of()
-        target = self._plan.targets.get(provider.name, format, self._deployment.model)
-        clocks = self._clocks(self._deployment)
-        for body in self._interpreter.calls:
-            if isinstance(relay, PlainRelay):
-                self._interpreter.keep(relay.body)
-            elif isinstance(relay, StreamRelay):
-                relay.hand_on()
-            connection = await self._connect(target, clocks)
-            if connection is None:
-                relay.error = self._stopping
-                return ("gone" if self._stopping is None else "stopped"), relay
-            if self._codec is not None:
-                self._interpreter.next_call()
-                self._codec.flush()  # whatever stands around it takes over where it is
-            self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
-            ending = await relay.run(connection, self._head(format, provider, target, body), body)
-            if ending != "complete":
-                return ending, relay
-        return "complete", relay
-
     def _read_answer(self, relay: Relay) -> tuple[Ending, SluicegateError | None]:
         assert isinstance(relay, PlainRelay)
         provider, format = self._asked_of()

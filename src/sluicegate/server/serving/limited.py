@@ -58,6 +58,11 @@ class LimitedRequest(AttemptingRequest):
         usage, _ = self._meter.so_far()
         return (usage.input_tokens or 0) + (usage.output_tokens or 0)
 
+    def _count_call(self, tokens: int) -> None:
+        """Count one call more of the attempt at hand under the limits of its deployment."""
+        if self._route_ticket is not None:
+            self._route_ticket.add_call(tokens)
+
     def _leave_route(self, used: int) -> None:
         """Free what an attempt had under the limits of its deployment."""
         ticket, self._route_ticket = self._route_ticket, None

@@ -1,7 +1,9 @@
-"""An answer that its provider pauses, resumed for clients who would not: more calls of the same attempt.
+"""Calls of an attempt beyond its first: one for each further answer that was asked for, and those that resume an answer
+which its provider pauses, for clients who would not.
 
-The calls are one answer, one row and one charge. What each reads is held before it is made; where credit ends, so does
-the answer. A call that fails is a failure of the attempt: of a stream that has begun it is one in mid-stream.
+All of them are one answer, one row and one charge; at limits they are one request of the client's, and as many of the
+deployment's as there are calls. What each reads is held before it is made; where credit ends, so does the answer. A
+call that fails is a failure of the attempt: of a stream that has begun it is one in mid-stream.
 """
 
 import msgspec
@@ -13,6 +15,7 @@ from sluicegate.server.pausable_answer import PausableAnswer
 from sluicegate.server.plain_relay import PlainRelay
 from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.hedged import HedgedRequest
+from sluicegate.server.stream_relay import StreamRelay
 from sluicegate.wire.request_edges import BYTES_PER_TOKEN
 
 Went = tuple[Ending, SluicegateError | None, Relay]
@@ -23,6 +26,34 @@ class ResumedRequest(HedgedRequest):
     """A request whose answer may take more calls than were foreseen."""
 
     __slots__ = ()
+
+    async def _make_other_calls(self, relay: Relay) -> tuple[Ending, Relay]:
+        """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
+
+        Raises:
+            UpstreamError: no connection for one of them.
+        """
+        provider, format = self._asked_of()
+        target = self._plan.targets.get(provider.name, format, self._deployment.model)
+        clocks = self._clocks(self._deployment)
+        for body in self._interpreter.calls:
+            if isinstance(relay, PlainRelay):
+                self._interpreter.keep(relay.body)
+            elif isinstance(relay, StreamRelay):
+                relay.hand_on()
+            connection = await self._connect(target, clocks)
+            if connection is None:
+                relay.error = self._stopping
+                return ("gone" if self._stopping is None else "stopped"), relay
+            if self._codec is not None:
+                self._interpreter.next_call()
+                self._codec.flush()  # whatever stands around it takes over where it is
+            self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
+            self._count_call(self._request.input_estimate)  # the output of all was estimated before the first
+            ending = await relay.run(connection, self._head(format, provider, target, body), body)
+            if ending != "complete":
+                return ending, relay
+        return "complete", relay
 
     async def _resume(self, relay: Relay, pausable: PausableAnswer) -> Went:
         """Make the calls that an answer takes which was paused.
@@ -44,7 +75,8 @@ class ResumedRequest(HedgedRequest):
             if body is None:
                 break
             more_bytes = len(body) - pausable.first_bytes
-            read += self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
+            input_tokens = self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
+            read += input_tokens
             if self._codec is not None:
                 self._send_so_far()
             refusal = await self._hold_for_call(read, pausable)
@@ -63,6 +95,7 @@ class ResumedRequest(HedgedRequest):
             else:
                 clocks = self._what_is_left(clocks, plain_due_at)
             self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
+            self._count_call(input_tokens + (0 if pausable.shares_limit else self._wanted_output()))
             ending = await relay.run(connection, self._head(format, provider, target, body), body)
             if ending != "complete":
                 return ending, relay.error, relay
