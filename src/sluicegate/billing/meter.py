@@ -122,6 +122,11 @@ class Meter:
         self._counter.on_late = self._on_late
         self.add = self._counter.add
 
+    def fall_silent(self) -> None:
+        """Tell nobody anything more: who is told may hold the meter, and neither would be freed without a collector."""
+        self._on_counted = self._on_late = None
+        self._counter.on_counted = self._counter.on_late = None
+
     def ask_again(self, body_bytes: int) -> None:
         """Begin a further call of the same answer: its input is read again.
 

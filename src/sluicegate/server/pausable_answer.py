@@ -104,6 +104,10 @@ class PausableAnswer:
         else:
             self._said.pop()
 
+    def let_go(self) -> None:
+        """Part from the stream, which holds who made it: the request is over."""
+        self.stream = None
+
     def joined(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Return the events of a plain answer, of which these are the last call's."""
         return resumed_events([*self._said, events]) if self._said else events

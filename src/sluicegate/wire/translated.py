@@ -133,16 +133,19 @@ class TranslatedStream:
 
     def _take_last(self) -> None:
         """Take what the end of the body brings, also where it is a cut. Raises DecodeError."""
-        cut = None
         try:
             events = self._decoder.finish()
-        except DecodeError as error:
-            events, cut = self._decoder.left(), error
+        except DecodeError:  # kept in no variable: its traceback would hold that, and it the stream
+            self._take_all(self._decoder.left())
+            if self.error is None:
+                raise
+        else:
+            self._take_all(events)
+
+    def _take_all(self, events: list[StreamEvent]) -> None:
         for event in events:
             if not self.ended and self.error is None:
                 self._take(event)
-        if cut is not None and self.error is None:
-            raise cut
 
     def feed_whole(self, body: bytes) -> None:
         """Take an answer that came as one object. Raises DecodeError."""

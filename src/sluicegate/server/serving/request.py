@@ -57,7 +57,10 @@ class ServedRequest(TriedRequest):
         try:
             await self._reserve(model, known.spending)
             self._bench.running.add(self)
-            used = await self._run()
+            try:
+                used = await self._run()
+            finally:
+                self._let_go()
         finally:
             self._bench.running.discard(self)
             self._bench.deadlines.discard(self)
@@ -65,6 +68,12 @@ class ServedRequest(TriedRequest):
                 self._ticket.release(used)
             if self._route_ticket is not None:
                 self._leave_route(used)
+
+    def _let_go(self) -> None:
+        """Part what holds each other, so that all of it is freed now, and not by the collector, for which all wait."""
+        self._meter.fall_silent()
+        if self._interpreter.pausable is not None:
+            self._interpreter.pausable.let_go()
 
     def _take_wishes(self) -> None:
         """Take down what the client asks of the gate by its headers. Raises BadRequest."""
