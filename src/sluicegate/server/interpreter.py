@@ -29,7 +29,8 @@ from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
-from sluicegate.wire.joined import JoinedStream, joined_events
+from sluicegate.wire.joined import joined_events
+from sluicegate.wire.joined_stream import JoinedStream
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_searches import SEARCH_SOURCES
 from sluicegate.wire.openai_responses_tools import namespaces
@@ -75,6 +76,7 @@ class Interpreter:
         "_fetches",
         "_joined",
         "_path_model",
+        "_pausables",
         "_policy",
         "_thoughts",
         "array",
@@ -134,12 +136,14 @@ class Interpreter:
         self._fetches = fetches
         self.calls: Sequence[bytes] = ()
         """Bodies of the attempt's calls beyond its first, where one call cannot answer all that was asked."""
-        self._brought: Sequence[bytes] = ()
+        self._brought: Sequence[tuple[bytes, PausableAnswer | None]] = ()
         """What the calls brought that were made, of an answer that is not streamed."""
+        self._pausables: Sequence[PausableAnswer] = ()
+        """Of the calls that are still to make, where they may be paused."""
         self._joined: JoinedStream | None = None
         """Of an answer that is."""
         self.pausable: PausableAnswer | None = None
-        """The attempt's calls, where its provider may break the answer off."""
+        """The answer at hand, where its provider may break it off."""
         self.wanted: Sequence[Wanted] = ()
         """Media to be fetched before the body that was made is of use: then it is to be made anew."""
         self.untold: Sequence[str] = ()
@@ -175,12 +179,15 @@ class Interpreter:
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought that is not the last."""
-        self._brought = (*self._brought, body)
+        self._brought = (*self._brought, (body, self.pausable))
 
-    def next_call(self) -> None:
-        """Go on with the stream of the next call."""
-        assert self._joined is not None, "there are several"
-        self._joined.next_call()
+    def next_answer(self) -> None:
+        """Go on with the call that answers after the one at hand."""
+        if self._pausables:
+            self.pausable, *self._pausables = self._pausables
+            self.pausable.stream = self._joined
+        if self._joined is not None:
+            self._joined.next_answer()
 
     def take_out(self, field: str) -> None:
         """Forget a top-level field that was meant for us alone; before the first attempt."""
@@ -266,11 +273,16 @@ class Interpreter:
         self.calls = [body] * (repeats - 1)
         if request.others:
             self._encode_others(request, repeats, target, provider, deployment)
-        begin = FORMATS[target].resumption
-        if begin is not None and not self.calls and model.max_continuations:
+        begin, often = FORMATS[target].resumption, model.max_continuations
+        if begin is not None and often:
             resumption = begin(body, request)
             if resumption is not None:
-                self.pausable = PausableAnswer(body, resumption, model.max_continuations)
+                self.pausable = PausableAnswer(body, resumption, often)
+                if self.calls:
+                    further = [(one, begin(one, request)) for one in self.calls]
+                    self._pausables = [
+                        PausableAnswer(one, how, often) for one, how in further if how is not None
+                    ]
         return body
 
     def _encode_others(
@@ -324,7 +336,8 @@ class Interpreter:
         """Begin anew: what a failed attempt at another target brought, or asked for, means nothing to this one."""
         self._cut_at = self.wanted = self.untold = ()
         self.turn = self.pausable = None
-        self.calls = self._brought = ()
+        self.calls = self._brought = self._pausables = ()
+        self._joined = None
 
     def _without_lifetimes(self, body: bytes) -> bytes:
         shorter = without_lifetimes(body)
@@ -353,7 +366,10 @@ class Interpreter:
     def _translated(self, target: Shape, deployment: Deployment, options: PassOptions) -> TranslatedStream:
         make_decoder = partial(self._decoder, target, deployment, options)
         encoder = self.client.stream_encoder(self.asked)
+        decode_whole: Callable[[bytes], list[StreamEvent]]
         decode_whole = partial(FORMATS[target].decode_answer, can=deployment.capabilities)
+        if self.pausable is not None:
+            decode_whole = partial(self._read_pausable, decode_whole)
         joins_usage = self.client.joins_usage
         if self.calls:
             self._joined = JoinedStream(
@@ -366,12 +382,14 @@ class Interpreter:
                 calls=1 + len(self.calls),
                 follow=self.new_turn(),
             )
+            if self.pausable is not None:
+                self.pausable.stream = self._joined
             return self._joined
         if self.pausable is not None:
             self.pausable.stream = ResumedStream(
                 make_decoder,
                 encoder,
-                partial(self.pausable.read_whole, decode_whole),
+                decode_whole,
                 options.count_text,
                 joins_usage=joins_usage,
                 follow=self.new_turn(),
@@ -386,6 +404,11 @@ class Interpreter:
             choices=options.choices,
             follow=self.new_turn(),
         )
+
+    def _read_pausable(self, read: Callable[[bytes], list[StreamEvent]], body: bytes) -> list[StreamEvent]:
+        """Read what came whole although a stream was asked for. Raises DecodeError."""
+        assert self.pausable is not None, "looked at before"
+        return self.pausable.read_whole(read, body)
 
     def _decoder(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamDecoder:
         def decoder(count_text: Callable[[str], None]) -> StreamDecoder:
@@ -406,13 +429,14 @@ class Interpreter:
         streamed = body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS)
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
-        events, upstream_id = self.events_of(target, deployment, body)
-        if self.pausable is not None:
-            events = self.pausable.joined(events)
-        if self._brought:
-            answers = [self.events_of(target, deployment, one)[0] for one in self._brought]
-            answers.append(events)
+        answers: list[list[StreamEvent]] = []
+        for one, pausable in (*self._brought, (body, self.pausable)):
+            events, upstream_id = self.events_of(target, deployment, one)
+            answers.append(events if pausable is None else pausable.joined(events))
+        if len(answers) > 1:
             events = joined_events(answers, self.request.choices // len(answers))
+        else:
+            (events,) = answers
         return self._told(events, upstream_id)
 
     def events_of(

@@ -85,7 +85,8 @@ class PausableAnswer:
         stream = self.stream
         assert stream is not None, "it is streamed"
         assert stream.pause is not None, "and paused"
-        output_tokens = 0 if stream.usage is None else stream.usage.output_tokens or 0
+        usage = stream.usage_of_answer
+        output_tokens = 0 if usage is None else usage.output_tokens or 0
         body = self._resumption.next_body(stream.pause, output_tokens) if self._left else None
         if body is None:
             stream.give_up()

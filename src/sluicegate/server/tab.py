@@ -291,6 +291,11 @@ class Tab:
         if await self._hold_more(amount):
             self._covered = held_for
 
+    @property
+    def input_tokens(self) -> int:
+        """For how much input money is held."""
+        return self._input_tokens
+
     async def extend_input(self, input_tokens: int, units: Usage | None) -> None:
         """Hold money for more input than was expected. Raises as `extend_by`."""
         if not self.held or self.settled or self._past_limit:

@@ -261,10 +261,10 @@ class UnaryInterpreter:
         """Whether a stream of the provider's may come as a JSON array that grows."""
         return False
 
-    def next_call(self) -> None:
-        """Go on with the stream of the next call."""
-        assert self._stream is not None, "there are several"
-        self._stream.next_call()
+    def next_answer(self) -> None:
+        """Go on with the call that answers after the one at hand."""
+        if self._stream is not None:
+            self._stream.next_call()
 
     def keep(self, body: bytes) -> None:
         """Keep what a call brought, until the last one has."""

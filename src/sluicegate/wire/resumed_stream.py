@@ -162,18 +162,27 @@ class ResumedStream(TranslatedStream):
         count_text: Callable[[str], None],
         *,
         joins_usage: bool,
+        choices: int = 1,
         follow: Callable[[StreamEvent], None] | None = None,
     ) -> None:
-        """Start an answer of one choice.
+        """Start an answer.
 
         Args:
             make_decoder: begins to read a call's stream.
+            choices: 1, unless each has calls of its own.
             encoder, decode_whole, count_text, joins_usage, follow: as of any stream across formats.
         """
         super().__init__(
-            make_decoder(), encoder, decode_whole, count_text, joins_usage=joins_usage, follow=follow
+            make_decoder(),
+            encoder,
+            decode_whole,
+            count_text,
+            joins_usage=joins_usage,
+            choices=choices,
+            follow=follow,
         )
         self._make_decoder = make_decoder
+        self._read_whole = decode_whole
         self._offsets: _Offsets | None = None
         self._paused: Finish | None = None
 
@@ -190,11 +199,26 @@ class ResumedStream(TranslatedStream):
         self._paused = None
         if self._offsets is None:
             self._offsets = _Offsets()
-            decode_whole = self._decode_whole
-            self._decode_whole = lambda body: offsets.follow(decode_whole(body))
+            self._decode_whole = lambda body: offsets.follow(self._read_whole(body))
         offsets = self._offsets
-        self.usage = offsets.next_call(finish.pause, self.usage)
+        self._resume_at(offsets.next_call(finish.pause, self.usage_of_answer))
         self._decoder = _FollowingDecoder(self._make_decoder(), offsets, self.upstream_id, self.repaired)
+        self.ended = False
+
+    @property
+    def usage_of_answer(self) -> Usage | None:
+        """What all calls of the answer have used, as far as they told."""
+        return self.usage
+
+    def _resume_at(self, known: Usage) -> None:
+        """Take what is known of the calls so far as the usage until more is told."""
+        self.usage = known
+
+    def _begin_answer(self) -> None:
+        """Read another answer, behind this one."""
+        self._paused = self._offsets = None
+        self._decode_whole = self._read_whole
+        self._decoder = self._make_decoder()
         self.ended = False
 
     def give_up(self) -> None:

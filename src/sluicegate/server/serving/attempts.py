@@ -139,12 +139,10 @@ class TriedRequest(MidstreamRequest):
                 ending, error = await self._run_hedged(started, relay)
             else:
                 ending = await started
-                if ending == "complete" and self._interpreter.calls:
-                    ending, relay = await self._make_other_calls(relay)
                 error = relay.error
-            pausable = self._interpreter.pausable
-            if pausable is not None and ending == "complete":
-                ending, error, relay = await self._resume(relay, pausable)
+            interpreter = self._interpreter
+            if ending == "complete" and (interpreter.calls or interpreter.pausable is not None):
+                ending, error, relay = await self._make_further_calls(relay)
         except UpstreamError as failure:
             return "failed", failure
         finally:

@@ -27,39 +27,51 @@ class ResumedRequest(HedgedRequest):
 
     __slots__ = ()
 
-    async def _make_other_calls(self, relay: Relay) -> tuple[Ending, Relay]:
-        """Make the calls that an attempt takes beyond its first, one after the other; return how the last one ended.
+    async def _make_further_calls(self, relay: Relay) -> Went:
+        """Make the calls that an attempt takes beyond its first, one after the other.
 
+        Args:
+            relay: of the first, which is complete.
         Raises:
             UpstreamError: no connection for one of them.
         """
+        interpreter = self._interpreter
+        went: Went = "complete", None, relay
+        if interpreter.pausable is not None:
+            went = await self._resume(relay, interpreter.pausable)
+        if not interpreter.calls:
+            return went
         provider, format = self._asked_of()
         target = self._plan.targets.get(provider.name, format, self._deployment.model)
         clocks = self._clocks(self._deployment)
-        for body in self._interpreter.calls:
+        for body in interpreter.calls:
+            ending, _, relay = went
+            if ending != "complete":
+                break
             if isinstance(relay, PlainRelay):
-                self._interpreter.keep(relay.body)
+                interpreter.keep(relay.body)
             elif isinstance(relay, StreamRelay):
                 relay.hand_on()
             connection = await self._connect(target, clocks)
             if connection is None:
-                relay.error = self._stopping
-                return ("gone" if self._stopping is None else "stopped"), relay
+                return ("gone" if self._stopping is None else "stopped"), self._stopping, relay
+            self._meter.ask_again(0)
+            interpreter.next_answer()
             if self._codec is not None:
-                self._interpreter.next_call()
                 self._codec.flush()  # whatever stands around it takes over where it is
             self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
             self._count_call(self._request.input_estimate)  # the output of all was estimated before the first
             ending = await relay.run(connection, self._head(format, provider, target, body), body)
-            if ending != "complete":
-                return ending, relay
-        return "complete", relay
+            went = ending, relay.error, relay
+            if ending == "complete" and interpreter.pausable is not None:
+                went = await self._resume(relay, interpreter.pausable)
+        return went
 
     async def _resume(self, relay: Relay, pausable: PausableAnswer) -> Went:
         """Make the calls that an answer takes which was paused.
 
         Args:
-            relay: of its first call, which is complete.
+            relay: of the answer's first call, which is complete.
         Raises:
             UpstreamError: no connection for one of them.
         """
@@ -69,17 +81,15 @@ class ResumedRequest(HedgedRequest):
         plain_due_at = self._loop.time() + clocks.response_timeout_s
         if isinstance(relay, PlainRelay):
             plain_due_at = relay.started_at + clocks.response_timeout_s
-        read = self._request.input_estimate
         while not self._exchange.gone:
             body = self._next_body(relay, pausable)
             if body is None:
                 break
             more_bytes = len(body) - pausable.first_bytes
             input_tokens = self._request.input_estimate + max(0, more_bytes) // BYTES_PER_TOKEN
-            read += input_tokens
             if self._codec is not None:
                 self._send_so_far()
-            refusal = await self._hold_for_call(read, pausable)
+            refusal = await self._hold_for_call(input_tokens, pausable)
             if refusal is not None:
                 if self._first_content is not None:
                     return "stopped", refusal, relay
@@ -122,12 +132,12 @@ class ResumedRequest(HedgedRequest):
         """Hold money for one call more; return the refusal where there is not enough.
 
         Args:
-            input_tokens: of all calls, this one too.
+            input_tokens: of that one.
         """
         try:
-            await self._tab.extend_input(input_tokens, None)
+            await self._tab.extend_input(self._tab.input_tokens + input_tokens, None)
             if not pausable.shares_limit and (not self._request.stream or self._hides_output()):
-                await self._tab.extend_by(self._reserved_output)
+                await self._tab.extend_by(self._reserved_output // self._request.choices)
         except InsufficientBalance as refusal:
             return refusal if refusal.limit else InsufficientBalance("The credit of this account is used up.")
         except StoreUnavailable:
