@@ -9,6 +9,7 @@ before the settlement is; a request that was admitted is settled exactly once, h
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.price import PLAIN, Prompt, has_dearer_input
+from sluicegate.errors import BadRequest, ModelNotFound
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
@@ -36,7 +37,12 @@ class ServedRequest(TriedRequest):
         """
         request = self._request
         catalogue = self._plan.settings.catalogue
-        self._model = model = find_model(catalogue, self._key, request.model)
+        try:
+            self._model = model = find_model(catalogue, self._key, request.model)
+        except ModelNotFound:
+            if getattr(request, "model_left_out", False):  # the client did not ask for the one we do not have
+                raise BadRequest("Missing required parameter: 'model'.", param="model") from None
+            raise
         asks_gate = self._exchange.asks_gate
         provider = self._exchange.header(PROVIDER_HEADER) if asks_gate else None
         if provider is not None or request.names_other_models is not None:

@@ -83,6 +83,8 @@ class EndpointRequest:
     units: Usage | None = None
     passes_bytes = False
     answer_type = b"application/json"
+    model_left_out = False
+    """The endpoint's own default stands for it, where the gate has a model of that id."""
 
     def value(self, key: str) -> bytes | None:
         """Return nothing: no field is about routing."""
@@ -110,7 +112,10 @@ class JsonRequest(ReadBody, EndpointRequest):
         if len(self._members) < len(self._all_members):
             raise _duplicate(self._all_members)
         model = self.decoded("model")
-        self.model = default_model if model is None and default_model else needed_text("model", model)
+        if model is None and default_model:
+            self.model, self.model_left_out = default_model, True
+        else:
+            self.model = needed_text("model", model)
         self.input_estimate = estimate_input(body, 0)
 
     def replace(self, body: bytes) -> None:

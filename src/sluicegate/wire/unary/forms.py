@@ -40,6 +40,7 @@ class FormRequest(EndpointRequest, ABC):
     FILES: ClassVar[frozenset[str]]
     """Fields of which one has to be there, with a file; empty: none has to."""
     DEFAULT_MODEL: ClassVar[str | None] = None
+    """Stands for a model that is left out, where the gate has one of that id; None: it has to be there."""
 
     max_output_tokens: int | None = None
     body = b""
@@ -55,10 +56,11 @@ class FormRequest(EndpointRequest, ABC):
         self._form = form
         self.units: Usage | None = None
         self.input_estimate = 0
-        model = self._text(MODEL) or self.DEFAULT_MODEL
+        named = self._text(MODEL)
+        model = named or self.DEFAULT_MODEL
         if not model:
             raise BadRequest("Missing required parameter: 'model'.", param=MODEL)
-        self.model = model
+        self.model, self.model_left_out = model, not named
         for name in self.READ_FIRST.intersection(form.files):
             raise BadRequest(f"The field '{name}' must not be a file.", param=name)
         if self.FILES and not self.FILES.intersection(form.files):

@@ -20,7 +20,6 @@ from sluicegate.wire.unary.event_stream import EventStream
 from sluicegate.wire.unary.forms import FormRequest
 from sluicegate.wire.unary.google_images import NATIVE, Wish
 from sluicegate.wire.unary.images import (
-    DEFAULT_MODEL,
     MAX_IMAGES,
     QUALITIES,
     SIZE,
@@ -44,7 +43,6 @@ class ImageEditRequest(FormRequest):
     ENDPOINT: ClassVar[Endpoint] = "image_edits"
     READ_FIRST = frozenset({MODEL, "stream", "n", "size", "quality", "response_format"})
     FILES = frozenset(_FIELDS)
-    DEFAULT_MODEL = DEFAULT_MODEL
 
     def __init__(self, form: Form, size: int) -> None:
         """Read the fields. Raises BadRequest."""
@@ -139,7 +137,6 @@ class ImageEditJsonRequest(ImagesRequest):
     """Pictures to be changed by a text, in JSON: they are named by address or file, or stand in data URLs."""
 
     ENDPOINT = "image_edits"
-    DEFAULT_MODEL = None
     EVENTS = "image_edit"
 
     def __init__(self, body: bytes) -> None:

@@ -22,7 +22,6 @@ from sluicegate.wire.unary.event_stream import EventStream
 from sluicegate.wire.unary.google_images import NATIVE, PREDICT, Wish
 from sluicegate.wire.unary.made_pictures import MadePictures, PictureStream
 
-DEFAULT_MODEL = "dall-e-2"
 MAX_IMAGES = 10
 MAX_PREVIEWS = 3
 SIZE = re.compile(r"auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
@@ -33,14 +32,13 @@ class ImagesRequest(JsonRequest):
     """One request as the client sent it."""
 
     ENDPOINT: ClassVar[Endpoint] = "images"
-    DEFAULT_MODEL: ClassVar[str | None] = DEFAULT_MODEL
     EVENTS: ClassVar[str] = "image_generation"
     """What the types of streamed events begin with."""
     max_output_tokens: int | None = None  # a model that makes pictures of tokens has its own limit
 
     def __init__(self, body: bytes) -> None:
         """Read a body. Raises BadRequest."""
-        super().__init__(body, self.DEFAULT_MODEL)
+        super().__init__(body)
         prompt = self.decoded("prompt")
         if not isinstance(prompt, str) or not prompt:
             if prompt is None:

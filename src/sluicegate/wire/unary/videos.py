@@ -17,6 +17,7 @@ from sluicegate.wire.unary.jobs import JobAnswer, text_of, top_of
 from sluicegate.wire.unary.multipart import MODEL, Form
 
 DEFAULT_MODEL = "sora-2"
+"""What SDKs leave `model` out for, or have no argument for. The vendor's own is gone; a gate may have any so named."""
 DEFAULT_SECONDS = 4
 MAX_SECONDS = 600
 SENT_SECONDS = 20
