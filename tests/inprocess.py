@@ -184,7 +184,9 @@ class InProcessGate:
                 if isinstance(record, Settled) and self.on_heard is None:
                     row = record.row
                     self.book.book(record.account_id, WORKER, row.cost_nano_usd)
-                    self.budgets.book(row.key_id, row.started_at, row.cost_nano_usd, WORKER, held=row.limited)
+                    self.budgets.book(
+                        row.key_id, day_of(row.started_at), row.cost_nano_usd, WORKER, held=row.limited
+                    )
             if batch.at_end:
                 if self._segment.path == self._journal.path:
                     return

@@ -121,10 +121,8 @@ class JobsGate:
         result, gate = committed.result, self.gate
         for account_id, charged_nano in result.charged.items():
             gate.book.book(account_id, committed.worker, charged_nano)
-        for row in result.rows:
-            gate.budgets.book(
-                row.key_id, row.started_at, row.cost_nano_usd, committed.worker, held=row.limited
-            )
+        for (key_id, day, held), charged_nano in result.spent.items():
+            gate.budgets.book(key_id, day, charged_nano, committed.worker, held=held)
         for record in result.handed_over:
             assert record.object.job is not None
             self.desk.hold(record.object.job, committed.worker)

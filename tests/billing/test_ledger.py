@@ -5,14 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.billing.ledger import (
+    Entry,
     Record,
     Reservation,
     Reservations,
     Settled,
+    UsageRow,
+    charge,
     deposit,
     provider_cost,
     settle_after_crash,
     settlement,
+    shortfall,
 )
 from sluicegate.money import MAX_NANO
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
@@ -28,52 +32,61 @@ def pending_after(*records: Record) -> Reservation:
     return only
 
 
+def settle(
+    resolved: Settled, balance_nano: int | None, room_nano: int = MAX_NANO
+) -> tuple[UsageRow, list[Entry]]:
+    """Return a request's row as it counts, and what is posted of it."""
+    row = settlement(resolved, balance_nano, room_nano)
+    rest = shortfall(row, 5.0)
+    return row, [charge(row, 5.0)] if rest is None else [charge(row, 5.0), rest]
+
+
 def test_a_charge_goes_from_the_customer_to_revenue() -> None:
-    row, (charge,) = settlement(settled("r1", 700), 1000, at=5.0)
-    assert (charge.debit, charge.credit, charge.amount_nano) == ("customer:dev", "revenue", 700)
-    assert (charge.reference, charge.kind, charge.attempt, charge.at) == ("r1", "charge", 0, 5.0)
+    row, (charged,) = settle(settled("r1", 700), 1000)
+    assert (charged.debit, charged.credit, charged.amount_nano) == ("customer:dev", "revenue", 700)
+    assert (charged.reference, charged.kind, charged.attempt, charged.at) == ("r1", "charge", 0, 5.0)
     assert row.cost_nano_usd == 700
 
 
 def test_a_request_that_cost_nothing_is_still_posted_once() -> None:
-    _, (charge,) = settlement(settled("r1", 0), 0, at=5.0)
-    assert (charge.kind, charge.amount_nano) == ("charge", 0)
+    _, (charged,) = settle(settled("r1", 0), 0)
+    assert (charged.kind, charged.amount_nano) == ("charge", 0)
 
 
 def test_what_credit_did_not_cover_is_posted_from_shortfall() -> None:
-    row, (charge, rest) = settlement(settled("r1", 700, shortfall=300), 700, at=5.0)
-    assert charge.amount_nano == 700
+    row, (charged, rest) = settle(settled("r1", 700, shortfall=300), 700)
+    assert charged.amount_nano == 700
     assert (rest.debit, rest.credit, rest.amount_nano) == ("shortfall", "revenue", 300)
     assert row.shortfall_nano_usd == 300
 
 
 def test_a_charge_never_takes_more_than_the_balance() -> None:
-    row, (charge, rest) = settlement(settled("r1", 700), 200, at=5.0)
-    assert (charge.amount_nano, rest.amount_nano) == (200, 500)
+    row, (charged, rest) = settle(settled("r1", 700), 200)
+    assert (charged.amount_nano, rest.amount_nano) == (200, 500)
     assert (row.cost_nano_usd, row.shortfall_nano_usd) == (200, 500)
 
 
 def test_an_account_without_a_bound_may_go_below_zero() -> None:
-    _, (charge,) = settlement(settled("r1", 700), None, at=5.0)
-    assert charge.amount_nano == 700
+    _, (charged,) = settle(settled("r1", 700), None)
+    assert charged.amount_nano == 700
 
 
 def test_a_settlement_books_under_its_own_request_and_account() -> None:
     odd = settled("r1", 1)
     odd.row.request_id, odd.row.account_id = "other", "other"
-    row, (charge,) = settlement(odd, None, at=5.0)
-    assert (row.request_id, row.account_id, charge.reference) == ("r1", "dev", "r1")
-    assert charge.debit == "customer:dev"
+    row, (charged,) = settle(odd, None)
+    assert (row.request_id, row.account_id, charged.reference) == ("r1", "dev", "r1")
+    assert charged.debit == "customer:dev"
 
 
 @given(
     cost=st.integers(-MAX_NANO, 2 * MAX_NANO),
-    shortfall=st.integers(-MAX_NANO, 2 * MAX_NANO),
+    short=st.integers(-MAX_NANO, 2 * MAX_NANO),
     balance=st.none() | st.integers(-MAX_NANO, MAX_NANO),
     room=amounts,
 )
-def test_nonsense_never_leaves_the_books(cost: int, shortfall: int, balance: int | None, room: int) -> None:
-    row, entries = settlement(settled("r1", cost, shortfall=shortfall), balance, 5.0, room)
+def test_nonsense_never_leaves_the_books(cost: int, short: int, balance: int | None, room: int) -> None:
+    row, entries = settle(settled("r1", cost, shortfall=short), balance, room)
     posted = {entry.kind: entry.amount_nano for entry in entries}
     assert all(amount >= 0 for amount in posted.values())
     assert sum(posted.values()) <= room

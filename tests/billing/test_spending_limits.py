@@ -103,7 +103,7 @@ def test_charges_never_pass_a_limit(limits: dict[str, int], steps: list[tuple[st
             assert budgets.lease_part(name, worker, nano).amount_nano <= nano
         elif what == "spend":
             spent = min(held, nano)
-            budgets.book("k", day * DAY_S + 5.0, spent, worker, held=True)
+            budgets.book("k", day, spent, worker, held=True)
             charged[day] = charged.get(day, 0) + spent
             assert budgets.leased_to(name, worker) == held - spent
         elif what == "give back":
@@ -135,7 +135,7 @@ def test_what_is_leased_of_yesterday_counts_against_the_week_and_not_the_day() -
     tomorrow = budget_name("k", TODAY + 1)
     assert budgets.free(tomorrow) == 50
     assert budgets.beside(tomorrow) == [budget_name("k", TODAY)]
-    budgets.book("k", TODAY * DAY_S, 100, 1, held=True)
+    budgets.book("k", TODAY, 100, 1, held=True)
     assert budgets.free(tomorrow) == 50
     assert budgets.beside(tomorrow) == []
 

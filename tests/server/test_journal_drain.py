@@ -10,10 +10,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.journal import frame
 from sluicegate.server.journal_reader import segments
 from sluicegate.store import UsageQuery
 from sluicegate.store.sqlite import SqliteStore
@@ -68,7 +70,7 @@ async def test_settlements_are_committed_while_the_worker_lives(folder: Path, st
         assert await drain.drain() == 0
         (committed,) = log
         assert (committed.worker, committed.pid, committed.ended) == (7, os.getpid(), False)
-        assert (committed.result.charged, len(committed.result.rows)) == ({"dev": 30}, 1)
+        assert (committed.result.charged, committed.result.settled) == ({"dev": 30}, 1)
         assert await balance(store) == CREDIT - 30
         assert writer.path.exists()
         writer.close()
@@ -277,6 +279,32 @@ async def test_damage_is_counted_and_kept_for_the_operator(folder: Path, store: 
         assert drain.damaged_bytes > 100
     assert set(await statuses(store)) == {"r1", "r3"}
     assert [name.endswith(".bad") for name in os.listdir(folder)] == [True]
+
+
+async def test_x6_what_another_version_wrote_is_kept_and_everything_around_it_booked(
+    folder: Path, store: SqliteStore
+) -> None:
+    writer = begin_journal(folder)
+    writer.append(settled("r1", 30))
+    strange = frame(
+        writer._name.marker, msgspec.msgpack.encode({"type": "from_tomorrow", "request_id": "r2"})
+    )
+    writer._write(bytearray(strange), len(strange))
+    for number in range(3, 80):
+        writer.append(reserved(f"r{number}"))
+        writer.append(settled(f"r{number}", 30))
+    with draining(folder, store) as drain:
+        await drain.drain()
+        assert drain.damaged_bytes == len(strange)
+        writer.append(settled("later", 5))
+        await drain.drain()
+        assert drain.damaged_bytes == len(strange)
+    writer.close()
+    assert sorted(await statuses(store)) == sorted(["r1", *(f"r{n}" for n in range(3, 80)), "later"])
+    assert await balance(store) == CREDIT - 78 * 30 - 5
+    (kept,) = folder.glob("*.bad")
+    assert kept.read_bytes() == strange
+    assert (await store.verify()).clean
 
 
 async def test_offsets_of_segments_that_are_gone_are_forgotten(folder: Path, store: SqliteStore) -> None:

@@ -3,19 +3,24 @@
 import asyncio
 import random
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, OperationalError
 
-from sluicegate.billing.ledger import Record
+from sluicegate.billing.ledger import Entry, Record, charge, shortfall
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.money import MAX_NANO
 from sluicegate.store import Conflict, UsageQuery
+from sluicegate.store.driver import Driver
+from sluicegate.store.settlements import PIECE
 from sluicegate.store.sqlite import SqliteStore
 from tests.profiles import examples
-from tests.records import lost_attempt, reserved, settled
+from tests.records import STARTED_AT, lost_attempt, reserved, settled
 from tests.store.world import NOW, add_account, balance
 
 
@@ -28,7 +33,9 @@ async def test_a_batch_moves_balances_and_notes_its_offset(store: SqliteStore) -
     result = await store.commit_journal(batch, "a.journal", 120, NOW)
     assert result.charged == {"dev": 500}
     assert result.shortfall == {"dev": 50}
-    assert [row.request_id for row in result.rows] == ["r1", "r2"]
+    assert result.settled == 2
+    assert result.last is not None
+    assert result.last.request_id == "r2"
     assert (result.repeated, result.clamped) == (0, 0)
     assert await balance(store) == 1_000_000 - 500
     assert await store.journal_offsets() == {"a.journal": 120}
@@ -46,9 +53,9 @@ async def test_a_batch_moves_balances_and_notes_its_offset(store: SqliteStore) -
 async def test_x6_a_replay_charges_nothing_twice(store: SqliteStore) -> None:
     batch: list[Record] = [settled("r1", 300), lost_attempt("r1", 1, 40), settled("r1", 300)]
     first = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert (first.charged, len(first.rows), first.repeated) == ({"dev": 300}, 1, 1)
+    assert (first.charged, first.settled, first.repeated) == ({"dev": 300}, 1, 1)
     again = await store.commit_journal(batch, "b.journal", 10, NOW + 1)
-    assert (again.charged, again.rows, again.repeated) == ({}, [], 2)
+    assert (again.charged, again.settled, again.repeated) == ({}, 0, 2)
     assert await balance(store) == 999_700
     assert (await store.verify()).clean
 
@@ -108,7 +115,7 @@ async def test_amounts_beyond_64_bits_do_not_stop_the_drain(store: SqliteStore) 
     batch += [lost_attempt(f"r{n}", 1, 2**63 + 5) for n in range(3)]
     batch.append(settled("after", 7))
     result = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert len(result.rows) == 4
+    assert result.settled == 4
     report = await store.verify()
     assert report.clean
     assert max(map(abs, report.balances.values())) <= MAX_NANO
@@ -148,10 +155,58 @@ def test_x6_batches_in_random_splits_book_the_same(
     asyncio.run(replay())
 
 
+async def test_charges_are_posted_as_the_ledger_says_in_the_order_of_their_rows(store: SqliteStore) -> None:
+    await add_account(store, "big", unlimited=True)
+    records: list[Record] = []
+    for number in range(2 * PIECE + 3):
+        account = ("dev", "big", "lost")[number % 3]
+        records += [
+            reserved(f"r{number}"),
+            settled(f"r{number}", number, account=account, shortfall=number % 2),
+        ]
+        if number % 7 == 0:
+            records.append(lost_attempt(f"r{number}", 1, 5))
+    await store.commit_journal([settled("before", 1)], "a.journal", 1, NOW)
+    result = await store.commit_journal(records, "a.journal", 2, NOW + 1)
+    posted: list[Entry] = []
+    with closing(sqlite3.connect(store.path)) as outside:
+        names = ", ".join(Entry.__struct_fields__)
+        for values in outside.execute(f"SELECT {names} FROM entries WHERE at = ? ORDER BY id", (NOW + 1,)):
+            posted.append(Entry(**dict(zip(Entry.__struct_fields__, values, strict=True))))
+    rows = {row.request_id: row async for row in store.usage(UsageQuery()) if row.request_id != "before"}
+    charges = [entry for entry in posted if entry.kind == "charge"]
+    assert charges == [charge(rows[f"r{number}"], NOW + 1) for number in range(2 * PIECE + 3)]
+    shorts = {entry.reference: entry for entry in posted if entry.kind == "shortfall"}
+    assert shorts == {id: short for id, row in rows.items() if (short := shortfall(row, NOW + 1)) is not None}
+    assert len(posted) == len(charges) + len(shorts)  # the lost attempts have times of their own
+    key_id = rows["r0"].key_id
+    spent = sum(row.cost_nano_usd for row in rows.values())
+    assert result.spent == {(key_id, int(STARTED_AT // 86_400), False): spent}
+    assert sum(result.charged.values()) == spent
+    assert sum(result.shortfall.values()) == sum(short.amount_nano for short in shorts.values())
+    assert (await store.verify()).clean
+
+
+async def test_records_that_turn_out_unreadable_book_nothing_of_their_batch(store: SqliteStore) -> None:
+    """They are decoded while they are booked, so that earlier rows of the batch are inserted by then."""
+
+    class Cut(list[Record]):
+        def __iter__(self) -> Iterator[Record]:
+            yield from super().__iter__()
+            raise ValueError("no record")
+
+    with pytest.raises(ValueError, match="no record"):
+        await store.commit_journal(Cut(settled(f"r{n}", 1) for n in range(2 * PIECE)), "a.journal", 9, NOW)
+    assert await rows_of(store) == []
+    assert await store.journal_offsets() == {}
+    await store.commit_journal([settled("r1", 1)], "a.journal", 10, NOW)
+    assert (await store.verify()).clean
+
+
 async def test_a_large_batch_is_one_transaction(store: SqliteStore) -> None:
     batch: list[Record] = [settled(f"r{n}", 1) for n in range(3000)]
     result = await store.commit_journal(batch, "a.journal", 10, NOW)
-    assert len(result.rows) == 3000
+    assert result.settled == 3000
     assert await balance(store) == 997_000
 
 
@@ -206,6 +261,17 @@ async def test_entries_can_be_neither_changed_nor_removed(store: SqliteStore) ->
         for statement in ("UPDATE entries SET amount_nano = 1", "DELETE FROM entries"):
             with pytest.raises(sqlite3.IntegrityError, match="append only"):
                 outside.execute(statement)
+
+
+async def test_an_error_of_the_driver_is_the_toolkits_of_its_kind(store: SqliteStore) -> None:
+    twice = text("INSERT INTO balances (account, balance_nano) VALUES (:account, :nano)")
+    for work, kind in (
+        (lambda driver: driver.run_for_each(twice, [("customer:dev", 1)]), IntegrityError),
+        (lambda driver: driver.run(text("SELECT nothing FROM nowhere")), OperationalError),
+    ):
+        with pytest.raises(kind):
+            await store._transact(lambda connection, work=work: work(Driver(connection)))  # type: ignore[misc]
+    assert (await store.verify()).clean
 
 
 async def test_commits_are_durable(store: SqliteStore) -> None:

@@ -34,7 +34,7 @@ async def test_x6_a_job_is_taken_over_once_and_booked_once(store: SqliteStore) -
     assert (settled.row.cost_nano_usd, settled.row.shortfall_nano_usd) == (500, 200)
     booked = await store.end_job(settled, b"{}", [], NOW)
     assert (booked.charged, booked.shortfall) == ({"dev": 500}, {"dev": 200})
-    assert (await store.end_job(settled, b"{}", [], NOW)).rows == []
+    assert (await store.end_job(settled, b"{}", [], NOW)).last is None
     assert await balance(store) == 1_000_000 - 500
     assert await store.open_jobs() == []
     assert (await store.verify()).clean

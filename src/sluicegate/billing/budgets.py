@@ -12,7 +12,6 @@ from sluicegate.billing.leases import JOBS, Grant, lease_size
 from sluicegate.billing.spending_limits import (
     WINDOWS,
     budget_name,
-    day_of,
     limits_of,
     period_of,
     read_budget_name,
@@ -114,18 +113,17 @@ class Budgets:
         known = self._keys.get(key_id)
         return [] if known is None else [budget_name(key_id, day) for day in known.leased]
 
-    def book(self, key_id: str, at: float, charged_nano: int, worker: int | None, *, held: bool) -> None:
+    def book(self, key_id: str, day: int, charged_nano: int, worker: int | None, *, held: bool) -> None:
         """Take note of a charge that the store has committed.
 
         Args:
-            at: when its request was admitted.
+            day: when its request was admitted.
             worker: the process whose journal held it; None where none lives that leased it.
             held: the request was held against the limits, so that the charge comes out of a lease.
         """
         known = self._keys.get(key_id)
         if known is None:
             return
-        day = day_of(at)
         known.spend(day, charged_nano)
         leased = known.leased.get(day, {}).get(worker, 0) if held and worker is not None else 0
         if leased and worker is not None:

@@ -6,10 +6,12 @@ What a link covers can be recomputed with any tool: see docs/ledger.md. Keeping 
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from sluicegate.billing.ledger import Entry
 
 GENESIS = bytes(32)
 """Stands before the first link."""
@@ -32,17 +34,33 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hash: bytes
 
 
-def usage_hash(rows: Iterable[bytes]) -> bytes:
-    """Return the SHA-256 of usage rows as they are stored (JSON), each ended by a line feed."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(row)
-        digest.update(b"\n")
+class UsageDigest:
+    """The SHA-256 of usage rows as they are stored (JSON), each ended by a line feed, while they are written."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self.rows = 0
+
+    def add(self, rows: Sequence[bytes]) -> None:
+        """Take the next rows, as they are stored."""
+        if rows:
+            self._sha.update(b"\n".join(rows) + b"\n")
+            self.rows += len(rows)
+
+    def digest(self) -> bytes:
+        """Return the hash of all rows so far."""
+        return self._sha.digest()
+
+
+def usage_hash(rows: Sequence[bytes]) -> bytes:
+    """Return the hash of usage rows, as `UsageDigest` has it."""
+    digest = UsageDigest()
+    digest.add(rows)
     return digest.digest()
 
 
 def link_hash(
-    previous: bytes, last_entry: int, at: float, entries: Sequence[Sequence[Any]], usage: bytes
+    previous: bytes, last_entry: int, at: float, entries: Sequence[Entry | Sequence[Any]], usage: bytes
 ) -> bytes:
     """Return the SHA-256 of the hash before, then of a JSON array: what the link says, and its entries in order.
 

@@ -239,8 +239,10 @@ EntryKind = Literal[
 ]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One movement of money. An account's balance is what it was credited less what it was debited."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """One movement of money. An account's balance is what it was credited less what it was debited. The chain covers
+    entries as arrays of these fields.
+    """
 
     reference: str
     """The request's id, or what names a movement made by hand."""
@@ -263,47 +265,54 @@ def customer(account_id: str) -> str:
     return CUSTOMER + account_id
 
 
-def settlement(
-    settled: Settled, balance_nano: int | None, at: float, room_nano: int = MAX_NANO
-) -> tuple[UsageRow, list[Entry]]:
-    """Post the one resolution of a request: its row as it counts, the charge, and the shortfall if there is
-    one.
+def settlement(settled: Settled, balance_nano: int | None, room_nano: int = MAX_NANO) -> UsageRow:
+    """Return the row of a request as it counts: what is charged, and what falls short. `charge` and `shortfall` post
+    it.
 
     Args:
         balance_nano: what the customer's account holds, or None where it may go below zero (not prepaid).
         room_nano: the most that the books can still take; only nonsense that a provider reported comes near.
-    Invariant: the charge never takes more than the balance. Leases see to that before; should one ever fail,
-    the
+    Invariant: the charge never takes more than the balance. Leases see to that before; should one ever fail, the
         rest becomes shortfall here, and the row says so.
     """
     row = settled.row
     if row.request_id != settled.request_id or row.account_id != settled.account_id:
         row = msgspec.structs.replace(row, request_id=settled.request_id, account_id=settled.account_id)
-    charged, shortfall = row.cost_nano_usd, row.shortfall_nano_usd
-    held_nano = room_nano if balance_nano is None else min(balance_nano, room_nano)
-    if not 0 <= charged <= held_nano or shortfall:
+    charged, short = row.cost_nano_usd, row.shortfall_nano_usd
+    held_nano = room_nano if balance_nano is None or balance_nano > room_nano else balance_nano
+    if not 0 <= charged <= held_nano or short:
         due = min(max(charged, 0), room_nano)
         charged = due if balance_nano is None else min(due, max(balance_nano, 0))
-        shortfall = min(max(shortfall, 0) + due - charged, room_nano - charged)
-        if charged != row.cost_nano_usd or shortfall != row.shortfall_nano_usd:
-            row = msgspec.structs.replace(row, cost_nano_usd=charged, shortfall_nano_usd=shortfall)
-    reference = settled.request_id
-    payer = CUSTOMER + settled.account_id
-    entries = [
-        Entry(reference=reference, kind="charge", debit=payer, credit=REVENUE, amount_nano=charged, at=at)
-    ]
-    if shortfall:
-        entries.append(
-            Entry(
-                reference=reference,
-                kind="shortfall",
-                debit=SHORTFALL,
-                credit=REVENUE,
-                amount_nano=shortfall,
-                at=at,
-            )
-        )
-    return row, entries
+        short = min(max(short, 0) + due - charged, room_nano - charged)
+        if charged != row.cost_nano_usd or short != row.shortfall_nano_usd:
+            row = msgspec.structs.replace(row, cost_nano_usd=charged, shortfall_nano_usd=short)
+    return row
+
+
+def charge(row: UsageRow, at: float) -> Entry:
+    """Post what a settled request cost its customer; every one has this entry, also where nothing is due."""
+    return Entry(
+        reference=row.request_id,
+        kind="charge",
+        debit=CUSTOMER + row.account_id,
+        credit=REVENUE,
+        amount_nano=row.cost_nano_usd,
+        at=at,
+    )
+
+
+def shortfall(row: UsageRow, at: float) -> Entry | None:
+    """Post what the operator bears of a settled request; None where that is nothing."""
+    if not row.shortfall_nano_usd:
+        return None
+    return Entry(
+        reference=row.request_id,
+        kind="shortfall",
+        debit=SHORTFALL,
+        credit=REVENUE,
+        amount_nano=row.shortfall_nano_usd,
+        at=at,
+    )
 
 
 def provider_cost(cost: ProviderCost, room_nano: int = MAX_NANO) -> Entry | None:

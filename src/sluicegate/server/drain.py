@@ -11,14 +11,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from sluicegate.billing.ledger import Record, Reservations, settle_after_crash
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.journal import SegmentName, boot_id, process_started, sync_file
-from sluicegate.server.journal_reader import Segment, remove_unfinished, segments
+from sluicegate.server.journal_reader import Segment, Unreadable, remove_unfinished, segments
 from sluicegate.server.telemetry import (
     CHARGES_CLAMPED,
     JOURNAL_ENDED,
@@ -214,15 +214,20 @@ class JournalDrain:
             segment.try_lock()
         damaged, torn = segment.damaged_bytes, segment.torn_bytes
         seen = 0
+        decoded = False
         while True:
             start = segment.offset
-            batch = segment.read(only_booked=True)
-            if batch.records:
-                try:
+            batch = segment.read() if decoded else segment.read_booked()
+            try:
+                if batch.records:
                     await self._commit(journal, segment, batch.records)
-                except BaseException:
-                    segment.offset = start
-                    raise
+            except Unreadable:  # nothing of it is committed
+                segment.offset = start
+                decoded = True
+                continue
+            except BaseException:
+                segment.offset = start
+                raise
             seen += batch.seen
             if batch.at_end:
                 break
@@ -231,7 +236,7 @@ class JournalDrain:
         return seen
 
     async def _commit(
-        self, journal: _Journal, segment: Segment, records: list[Record], ended: bool = False
+        self, journal: _Journal, segment: Segment, records: Collection[Record], ended: bool = False
     ) -> None:
         result = await self._store.commit_journal(records, segment.path.name, segment.offset, time.time())
         if result.clamped:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sluicegate.billing.leases import JOBS
 from sluicegate.billing.ledger import Job, JobEnd, KeptObject, settle_job
+from sluicegate.billing.spending_limits import day_of
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.bank import Bank
 from sluicegate.server.drain import JournalDrain
@@ -218,14 +219,14 @@ class JobDesk:
             except BaseException:
                 self._free(job, covered - job.amount_nano)
                 raise
-            if not result.rows:
+            row = result.last
+            if row is None:
                 self._free(job, covered - job.amount_nano)  # somebody was first, and freed the rest
                 return
-            (row,) = result.rows
             charged = row.cost_nano_usd
             self._bank.book.book(row.account_id, JOBS, charged)
             if self._bank.budgets:
-                self._bank.budgets.book(row.key_id, row.started_at, charged, JOBS, held=row.limited)
+                self._bank.budgets.book(row.key_id, day_of(row.started_at), charged, JOBS, held=row.limited)
             self._free(job, covered - charged)
         self._on_settled(result)
 

@@ -458,15 +458,13 @@ class Supervisor:
     def _committed(self, committed: Committed) -> None:
         """Follow a commit of journal records in the lease book."""
         result = committed.result
-        self._tally.add(SETTLED, len(result.rows))
+        self._tally.add(SETTLED, result.settled)
         self._tally.add(CLAMPED, committed.result.clamped)
         for account_id, charged_nano in committed.result.charged.items():
             self._bank.book.book(account_id, committed.worker, charged_nano)
         if self._bank.budgets:
-            for row in result.rows:
-                self._bank.budgets.book(
-                    row.key_id, row.started_at, row.cost_nano_usd, committed.worker, held=row.limited
-                )
+            for (key_id, day, held), charged_nano in result.spent.items():
+                self._bank.budgets.book(key_id, day, charged_nano, committed.worker, held=held)
         if result.shortfall:
             self._watch_shortfall(result.shortfall)
         for record in result.handed_over:
@@ -491,9 +489,9 @@ class Supervisor:
         self._claims.release_worker(worker)
 
     def _job_settled(self, result: CommitResult) -> None:
-        for row in result.rows:
+        if result.last is not None:
             self._tally.add(SETTLED, 1)
-            self._tally.settled(row)
+            self._tally.settled(result.last)
         if result.shortfall:
             self._watch_shortfall(result.shortfall)
 

@@ -6,7 +6,7 @@ supervisor, or a command that holds its lock); any may read. All errors of an en
 StoreUnavailable.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -104,8 +104,12 @@ class CommitResult(msgspec.Struct, kw_only=True):
     """Nano-USD that left each prepaid or unlimited account."""
     shortfall: dict[str, int] = {}
     """Nano-USD that the operator bore for each account."""
-    rows: list[UsageRow] = []
-    """Requests that this batch settled, as they were booked."""
+    settled: int = 0
+    """How many requests this batch settled."""
+    last: UsageRow | None = None
+    """The last of them, as it was booked."""
+    spent: dict[tuple[str, int, bool], int] = {}
+    """What they were charged, nano-USD: by key, UTC day of admission, and whether they were held against limits."""
     handed_over: list[HandedOver] = []
     """Jobs that the supervisor sees to from now on."""
     repeated: int = 0
@@ -338,7 +342,7 @@ class Store(Protocol):
         ...
 
     async def commit_journal(
-        self, records: Sequence[Record], file: str, offset: int, at: float
+        self, records: Collection[Record], file: str, offset: int, at: float
     ) -> CommitResult:
         """Book a batch and note that `file` is committed up to `offset`, all in one durable transaction.
 

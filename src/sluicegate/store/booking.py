@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Row, bindparam, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sluicegate.billing.chain import UsageDigest
 from sluicegate.billing.ledger import CUSTOMER, FUNDING, Entry, EntryKind, customer
 from sluicegate.errors import BadRequest
 from sluicegate.money import MAX_NANO, format_usd
@@ -118,7 +119,7 @@ async def post_by_hand(
         raise BadRequest("the amount would take a balance beyond 64 bits")
     await connection.execute(insert(ENTRIES), msgspec.structs.asdict(entry))
     await _save_balances(connection, balances)
-    await connection.run_sync(add_link, [msgspec.structs.astuple(entry)], (), 0, entry.at)
+    await connection.run_sync(add_link, [entry], UsageDigest(), entry.at)
     return True
 
 

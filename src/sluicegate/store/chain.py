@@ -5,13 +5,15 @@ an entry that came by another way stays without one. A store from before there w
 has when it is brought up to date.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, select, text
 
-from sluicegate.billing.chain import GENESIS, Link, link_hash, usage_hash
+from sluicegate.billing.chain import GENESIS, Link, UsageDigest, link_hash, usage_hash
+from sluicegate.billing.ledger import Entry
 from sluicegate.store import Anchor
+from sluicegate.store.driver import Driver
 from sluicegate.store.schema import ENTRIES, LINKS, USAGE, after
 
 PAGE_ROWS = 1000
@@ -20,17 +22,19 @@ DAY_S = 86_400
 COVERED = tuple(column for column in ENTRIES.c if column.name != "id")
 """What of an entry a link covers, in its order."""
 
-_NEWEST = select(LINKS.c.hash).order_by(LINKS.c.number.desc()).limit(1)
-_LAST_ENTRY = select(func.max(ENTRIES.c.id))
-_INSERT = insert(LINKS)
+_NEWEST = select(
+    select(LINKS.c.hash)
+    .where(LINKS.c.number == select(func.max(LINKS.c.number)).scalar_subquery())
+    .scalar_subquery(),
+    select(func.max(ENTRIES.c.id)).scalar_subquery(),
+)
+"""The newest link's hash, and the number of the newest entry."""
+_ADDED = ("last_entry", "entries", "usage_rows", "at", "usage_hash", "hash")
+_INSERT = text(f"INSERT INTO links ({', '.join(_ADDED)}) VALUES ({', '.join(f':{name}' for name in _ADDED)})")
 
 
 def add_link(
-    connection: Connection,
-    entries: Sequence[Sequence[Any]],
-    usage: Iterable[bytes],
-    usage_rows: int,
-    at: float,
+    connection: Connection, entries: Sequence[Entry | Sequence[Any]], usage: UsageDigest, at: float
 ) -> None:
     """Add the link over what this transaction has inserted.
 
@@ -38,18 +42,11 @@ def add_link(
         entries: values of `COVERED`, in the order of their numbers.
         usage: the rows as they are stored.
     """
-    previous = connection.execute(_NEWEST).scalar()
-    last_entry = connection.execute(_LAST_ENTRY).scalar() or 0
-    covered = usage_hash(usage)
-    values = {
-        "last_entry": last_entry,
-        "entries": len(entries),
-        "usage_rows": usage_rows,
-        "at": at,
-        "usage_hash": covered,
-        "hash": link_hash(previous or GENESIS, last_entry, at, entries, covered),
-    }
-    connection.execute(_INSERT, values)
+    driver = Driver(connection)
+    ((previous, last_entry),) = driver.rows(_NEWEST)
+    covered = usage.digest()
+    hashed = link_hash(previous or GENESIS, last_entry or 0, at, entries, covered)
+    driver.run(_INSERT, (last_entry or 0, len(entries), usage.rows, at, covered, hashed))
 
 
 def begin_chain(connection: Connection, at: float) -> None:
@@ -57,7 +54,9 @@ def begin_chain(connection: Connection, at: float) -> None:
     entries = [tuple(row) for row in connection.execute(select(*COVERED).order_by(ENTRIES.c.id))]
     rows = connection.execute(select(USAGE.c.row).order_by(USAGE.c.id)).scalars().all()
     if entries:
-        add_link(connection, entries, map(str.encode, rows), len(rows), at)
+        usage = UsageDigest()
+        usage.add([row.encode() for row in rows])
+        add_link(connection, entries, usage, at)
 
 
 def links(connection: Connection) -> Iterator[Link]:

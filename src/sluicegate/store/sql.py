@@ -8,7 +8,7 @@ entries which move them. What an entry is stands in `billing.ledger`.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -278,9 +278,9 @@ class SqlStore(ABC):
         return {row.file: row.committed for row in rows}
 
     async def commit_journal(
-        self, records: Sequence[Record], file: str, offset: int, at: float
+        self, records: Collection[Record], file: str, offset: int, at: float
     ) -> CommitResult:
-        batch = Batch.of(records, file, offset, at)
+        batch = Batch(records, file, offset, at)
 
         async def commit() -> CommitResult:
             try:
@@ -358,7 +358,7 @@ class SqlStore(ABC):
                 return CommitResult()
             for kept in files:
                 object_rows.put(connection, kept)
-            return book(connection, Batch.of([settled], "", 0, at), look_up=True)
+            return book(connection, Batch([settled], "", 0, at), look_up=True)
 
         return await self._take_turn(lambda: self._transact(work))
 
