@@ -97,14 +97,11 @@ def reservation(
 
 def has_dearer_input(price: Price) -> bool:
     """Whether a prompt can cost more than its tokens as fresh text: then it matters what it holds."""
-    return _has_dearer_input(price) or any(_has_dearer_input(tier.price) for tier in price.tiers)
-
-
-def _has_dearer_input(rates: Price) -> bool:
+    rates = price
     for rate in (rates.cache_write, rates.cache_write_1h, rates.input_audio, rates.input_image):
         if rate is not None and rate > rates.input:
             return True
-    return False
+    return bool(price.tiers) and any(has_dearer_input(tier.price) for tier in price.tiers)
 
 
 def _dearest_input(rates: Price, input_tokens: int, prompt: Prompt) -> int:

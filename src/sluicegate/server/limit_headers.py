@@ -6,11 +6,23 @@ Source: OpenAI, "Rate limits in headers" (`x-ratelimit-*`, spans as `1m0s`); Ant
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
 from sluicegate.billing.limits import Kind
+
+_OPENAI_FORMS = tuple(
+    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+    % ((kind,) * 3)
+    for kind in (b"requests", b"tokens")
+)
+_MESSAGES_FORMS = tuple(
+    b"anthropic-ratelimit-%b-limit: %%d\r\nanthropic-ratelimit-%b-remaining: %%d\r\n"
+    b"anthropic-ratelimit-%b-reset: %%b\r\n" % ((kind,) * 3)
+    for kind in (b"requests", b"tokens")
+)
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -23,7 +35,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
     """When it will be whole again, if nothing more comes."""
 
 
-def limit_lines(lefts: Sequence[Left], *, messages: bool) -> bytes:
+def limit_lines(lefts: Iterable[Left], *, messages: bool) -> bytes:
     """Return the lines of the tightest limit of requests and of tokens; streams have no names for theirs.
 
     Args:
@@ -37,28 +49,21 @@ def limit_lines(lefts: Sequence[Left], *, messages: bool) -> bytes:
                 requests = one
         elif one.kind == "tokens" and (tokens is None or (one.left, one.limit) < (tokens.left, tokens.limit)):
             tokens = one
+    forms = _MESSAGES_FORMS if messages else _OPENAI_FORMS
+    when = _moment if messages else _span
     lines = b""
-    for tightest in (requests, tokens):
-        if tightest is not None:
-            lines += _lines(tightest, messages=messages)
+    if requests is not None:
+        lines = forms[0] % (requests.limit, requests.left, when(requests.reset_s))
+    if tokens is not None:
+        lines += forms[1] % (tokens.limit, tokens.left, when(tokens.reset_s))
     return lines
 
 
-def _lines(left: Left, *, messages: bool) -> bytes:
-    name = left.kind.encode()
-    if messages:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(time.time() + left.reset_s)))
-        form = (
-            b"anthropic-ratelimit-%b-limit: %d\r\nanthropic-ratelimit-%b-remaining: %d\r\n"
-            b"anthropic-ratelimit-%b-reset: %b\r\n"
-        )
-        reset = at.encode()
-    else:
-        form = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
-        reset = _span(left.reset_s)
-    return form % (name, left.limit, name, left.left, name, reset)
+def _moment(seconds: float) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(time.time() + seconds))).encode()
 
 
+@lru_cache(maxsize=128)  # it is a minute for all but those who are refused
 def _span(seconds: float) -> bytes:
     minutes, rest = divmod(math.ceil(seconds), 60)
     return b"%dm%ds" % (minutes, rest) if minutes else b"%ds" % rest

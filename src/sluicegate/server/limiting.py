@@ -176,9 +176,11 @@ class Ticket:
         Args:
             messages: in the words of the Messages format, else in those of OpenAI's.
         """
-        lefts = []
-        for held in self._taken:
-            lefts.append(Left(held.kind, held.limit, max(0, held.left + held.idle), 60.0))
+        lefts = [
+            Left(held.kind, held.limit, max(0, held.left + held.idle), 60.0)
+            for held in self._taken
+            if held.kind != "streams"
+        ]
         return limit_lines(lefts, messages=messages)
 
 

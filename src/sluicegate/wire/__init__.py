@@ -5,13 +5,15 @@ things: to call `flush` after the last event of each read, to journal before it 
 and to stop feeding once `error` or `ended` is set.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from sluicegate.errors import SluicegateError
 from sluicegate.messages import StreamError, Usage
 
 
-class Bill(NamedTuple):
+class Bill(msgspec.Struct, frozen=True, gc=False):
     """What the end of an answer says about usage and cost."""
 
     usage: Usage

@@ -165,7 +165,9 @@ def elements(data: bytes, start: int) -> list[tuple[int, int]]:
 
 def splice(data: bytes, edits: Collection[Edit]) -> bytes:
     """Apply edits that do not overlap, in any order."""
-    if not edits:
+    if len(edits) < 2:
+        for start, end, new in edits:
+            return data[:start] + new + data[end:]
         return data
     pieces: list[bytes] = []
     at = 0

@@ -501,7 +501,10 @@ class ChatStream:
             self._let_go(self._held[index])
 
     def _all_finished(self) -> bool:
-        finished = sum(state.reason is not None for state in self._states.values())
+        finished = 0
+        for state in self._states.values():
+            if state.reason is not None:
+                finished += 1
         return finished >= self._choices
 
     def _mint(self, index: int, delta: bytes) -> bytes:

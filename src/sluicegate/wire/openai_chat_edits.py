@@ -6,6 +6,7 @@ What has to change is `openai_chat`'s to decide; here is where it stands in the 
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import UNSET
@@ -15,6 +16,8 @@ from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.openai_chat_chunk import Choice, Chunk, Delta
 from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 
+_MAX_SHARED_BYTES = 4096
+"""What longer chunks say is spelled anew for each: it may be long itself."""
 _NULL_USAGE = b',"usage":null'
 _FINISH_KEY = re.compile(rb'"finish_reason"\s*+:\s*+')
 
@@ -37,6 +40,13 @@ class ChoiceState:
         self.finish_left = False
 
 
+@lru_cache(maxsize=512, typed=True)
+def _spelled(name: str, theirs: str | int, ours: str | int) -> tuple[bytes, bytes, bytes]:
+    """Return a key, and the key with either value, as nearly all who write JSON spell it: without spaces."""
+    key = b'"%b"' % name.encode()
+    return key, b"%b:%b" % (key, json_edit.dumps(theirs)), b"%b:%b" % (key, json_edit.dumps(ours))
+
+
 def usual_edits(
     payload: bytes, chunk: Chunk, same: Mapping[str, str | int], dropped: Collection[str]
 ) -> list[Edit] | None:
@@ -53,11 +63,17 @@ def usual_edits(
             return None
         if theirs == ours:
             continue  # however often it stands there: readers take the last, as we do
-        value = json_edit.dumps(theirs)
+        shared = name == "model" and len(payload) < _MAX_SHARED_BYTES
+        key, member, new = (_spelled if shared else _spelled.__wrapped__)(name, theirs, ours)
+        at = payload.find(member)
+        if at >= 0 and payload.find(key) == at and payload.find(key, at + 1) < 0 and b"\\u00" not in payload:
+            edits.append((at, at + len(member), new))
+            continue
+        value = member[len(key) + 1 :]
         at = json_edit.sole_value(payload, name.encode(), value)
         if at < 0:
             return None
-        edits.append((at, at + len(value), json_edit.dumps(ours)))
+        edits.append((at, at + len(value), new[len(key) + 1 :]))
     for name in dropped:
         if b'"%b"' % name.encode() not in payload:
             if b"\\u00" in payload:  # it may be spelled in another way

@@ -12,6 +12,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
+from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.openai_request import MAX_CHOICES, OpenAIRequest
 from sluicegate.wire.request_edges import (
     MEDIA_TOKENS,
@@ -91,12 +92,15 @@ class ChatRequest(OpenAIRequest):
     @property
     def names_kept_state(self) -> bool:
         """Whether it may name what a provider keeps: a file, or what it has spoken."""
-        return self._names_sound or super().names_kept_state
+        return self._names_sound or may_name_ids(self.body, "chat")
 
     @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one; a prompt template may."""
-        return "prompt" if "prompt" in self._members else super().names_other_models
+        members = self._members
+        if "prompt" in members:
+            return "prompt"
+        return super().names_other_models if "models" in members or "fallbacks" in members else None
 
     def _refuse_messages(self) -> NoReturn:
         raw = self.value("messages")

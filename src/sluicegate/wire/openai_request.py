@@ -15,6 +15,8 @@ from sluicegate.wire.request_edges import ReadBody, other_models, tier_named
 
 MAX_CHOICES = 128
 _OTHER_MODELS = ("models", "fallbacks")
+_ASKING_USAGE = (b'{"include_usage":true}', b'{"include_usage": true}')
+"""How clients spell options that ask for usage and nothing else: a provider may have them as they are."""
 
 
 class OpenAIRequest(ReadBody):
@@ -80,9 +82,11 @@ class OpenAIRequest(ReadBody):
         """
         body = self.body
         named = json_edit.dumps(model)
-        if not ask_usage and not drop and max_output_tokens is None and "stream_options" not in self._members:
-            at = self._members["model"]  # nothing else changes
-            return body[: at.start] + named + body[at.end :]
+        if not drop and max_output_tokens is None:
+            options = self.value("stream_options")
+            if options in _ASKING_USAGE if ask_usage else options is None:
+                at = self._members["model"]  # nothing else changes
+                return body[: at.start] + named + body[at.end :]
         wanted = {"model": named}
         dropped = set(drop)
         if not ask_usage:
@@ -111,8 +115,10 @@ class OpenAIRequest(ReadBody):
 
     def _read_stream_options(self) -> None:
         """Read whether the client wants usage. Raises BadRequest."""
-        if "stream_options" not in self._members:
-            self.continuous_usage = self.include_usage = False
+        raw = self.value("stream_options")
+        if raw is None or (raw in _ASKING_USAGE and self.stream):  # nearly always
+            self.continuous_usage = False
+            self.include_usage = raw is not None
             return
         options = self._stream_options()
         self.continuous_usage = options.get("continuous_usage_stats", False)

@@ -78,7 +78,7 @@ class ToolCalls:
 
     def __bool__(self) -> bool:
         """Whether a tool was called."""
-        return any(call.begun for call in self._calls)
+        return bool(self._calls) and any(call.begun for call in self._calls)
 
     @property
     def whole(self) -> bool:
@@ -132,9 +132,9 @@ class ToolCalls:
     @property
     def nameless(self) -> bool:
         """Whether arguments came for a call whose name did not."""
-        return self._repair and any(
-            call.name is None and not call.custom and call.parts for call in self._calls
-        )
+        if not self._calls or not self._repair:
+            return False
+        return any(call.name is None and not call.custom and call.parts for call in self._calls)
 
     # ---- which call -------------------------------------------------------------------------------------------------
 
