@@ -54,6 +54,7 @@ from sluicegate.server.control_messages import (
 )
 from sluicegate.server.control_socket import ControlSocket
 from sluicegate.server.drain import Committed, JournalDrain
+from sluicegate.server.garbage import collect_less
 from sluicegate.server.generation_desk import GenerationDesk
 from sluicegate.server.generation_messages import GenerationAsked, RunningTold
 from sluicegate.server.health_board import HealthBoard
@@ -335,6 +336,7 @@ class Supervisor:
                     pid=os.getpid(),
                 )
                 on_serving(self._listeners.address, self._admin.address)
+                collect_less()
             await self._stop_workers(await told)
             await asyncio.wait([starting])
             await self._drain.drain()

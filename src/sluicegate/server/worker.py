@@ -7,7 +7,6 @@ by more than two seconds, as its successor must get the port and the journals.
 
 import argparse
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -34,6 +33,7 @@ from sluicegate.server.control_messages import (
     Serving,
 )
 from sluicegate.server.credit import Credit
+from sluicegate.server.garbage import collect_less
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.settings import TlsServer, WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
@@ -42,8 +42,6 @@ from sluicegate.server.worker_exit import BOOT_FAILED, DRAINED, SUPERVISOR_GONE
 
 ORPHAN_S = 1.5
 """How long a worker without supervisor takes to end its streams."""
-GC_THRESHOLDS = (20_000, 20, 50)
-"""Objects of a request die by reference count; the collector only has to find the rare cycle."""
 
 Listening = tuple[socket.socket, ssl.SSLContext | None]
 
@@ -166,9 +164,7 @@ class Worker:
         link.take_orders(lambda order: self._ordered(link, app, order))
         loop.add_signal_handler(signal.SIGTERM, self._terminated, link, settings.server.drain_timeout_s)
         await app.start(self._listening(self._slot))
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        collect_less()
         link.send(Serving())
         return journal, app
 
