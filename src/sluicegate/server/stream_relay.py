@@ -5,12 +5,19 @@
 
 from collections.abc import Callable
 
-from sluicegate.errors import DecodeError, StoreUnavailable, StreamCut, UpstreamError, UpstreamTimeout
+from sluicegate.errors import (
+    DecodeError,
+    SluicegateError,
+    StoreUnavailable,
+    StreamCut,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
-from sluicegate.server.relay import MAX_ANSWER_BYTES, NEVER, AttemptNotes, Relay
+from sluicegate.server.relay import MAX_ANSWER_BYTES, NEVER, AttemptNotes, Ending, Relay
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.upstream_errors import from_stream_error
@@ -31,6 +38,7 @@ class StreamRelay(Relay):
         "_finish_held_at",
         "_finish_left_at",
         "_first_token_due_at",
+        "_flows",
         "_keepalive",
         "_keepalive_after_s",
         "_keepalive_every_s",
@@ -89,6 +97,8 @@ class StreamRelay(Relay):
         self._keepalive_every_s = keepalive_every_s
         self._begun = False
         self._sniffed = False
+        self._flows = False
+        """All that comes is the codec's: it is known to be a stream, and has not ended."""
         self._whole: list[bytes] | None = None
         """Pieces of an answer that came as one JSON object instead of a stream."""
         self._beginning = b""
@@ -116,10 +126,18 @@ class StreamRelay(Relay):
         """Stand behind another call of an answer that has begun: silence is that of a stream that runs."""
         self._body_begun = True
 
+    def body_received(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        if self._flows:
+            self._last_byte_at = self._deadlines.now
+            try:
+                self.codec.feed(data)
+            except DecodeError as error:
+                self._garbled(error)
+        else:
+            super().body_received(data)
+
     def _take(self, data: bytes) -> None:
-        if self._sniffed and self._whole is None:
-            self.codec.feed(data)
-            return
         if self._whole is not None:
             self._keep_whole(data)
             return
@@ -131,6 +149,7 @@ class StreamRelay(Relay):
             if self._connection is not None:
                 self._connection.read_piecemeal()
             self._exchange.write_piecemeal()
+            self._flows = True
             self.codec.feed(data)
             return
         data = self._beginning + data
@@ -145,6 +164,7 @@ class StreamRelay(Relay):
             or not start.startswith((b"{", b"[", b"<"))
             or (self._reads_arrays and start.startswith(b"["))
         ):
+            self._flows = True
             self.codec.feed(data)
         elif start.startswith(b"<"):
             raise DecodeError("http", None, "a page instead of a stream")
@@ -185,9 +205,22 @@ class StreamRelay(Relay):
 
     def read_done(self) -> None:
         """Send on what the read brought, in one write."""
+        codec = self.codec
+        if (
+            self._flows
+            and self._begun
+            and codec.usage is self._usage
+            and not (codec.ended or codec.held or codec.finishing)
+            and codec.error is None
+        ):  # nearly all reads: more of a stream that runs
+            out = codec.out
+            if out:
+                self._sent_at = self._deadlines.now
+                self._exchange.write(out.pop() if len(out) == 1 else b"".join(out))
+                out.clear()
+            return
         if self.done.done():
             return
-        codec = self.codec
         if codec.usage is not self._usage:
             self._usage = codec.usage
             self._notes.usage_came(codec.usage)
@@ -207,6 +240,10 @@ class StreamRelay(Relay):
                     self._deadlines.add_short(self)
             if codec.out:
                 self._put_out()
+
+    def _finish(self, ending: Ending, error: SluicegateError | None = None) -> None:
+        self._flows = False
+        super()._finish(ending, error)
 
     def hand_on(self) -> None:
         """Send on what the call that has ended brought: another one follows it."""

@@ -470,8 +470,7 @@ class PlainConnection(UpstreamConnection, asyncio.Protocol):
 
     __slots__ = ()
 
-    def data_received(self, data: bytes) -> None:
-        self.feed(data)
+    data_received = UpstreamConnection.feed
 
 
 class TlsConnection(UpstreamConnection, asyncio.BufferedProtocol):

@@ -129,10 +129,7 @@ class AnthropicStreamDecoder:
             usual is not None
             and self._reader.clean
             and len(data) <= self._max_event_bytes
-            and (
-                usual.rewrite(data, usual.wire_head, usual.wire_tail) is not None
-                or usual.rewrite_burst(data) is not None
-            )
+            and usual.rewrite_read(data) is not None
         ):
             return [self._usual_delta(usual.text)]
         events: list[StreamEvent] = []

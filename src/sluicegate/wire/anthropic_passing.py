@@ -119,7 +119,7 @@ class AnthropicStream:
         usual = self._usual
         if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
             # The usual read: events that differ from the one before only inside their text.
-            events = usual.rewrite(data, usual.wire_head, usual.wire_tail) or usual.rewrite_burst(data)
+            events = usual.rewrite_read(data)
             if events is not None:
                 self._count_text(usual.text)
                 self.out.append(events)

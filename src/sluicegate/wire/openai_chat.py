@@ -136,7 +136,7 @@ class ChatStream:
         usual = self._usual
         if usual is not None and self._reader.clean and len(data) <= self._max_event_bytes:
             # The usual read: one event, or several, that differ from the one before only inside their text.
-            event = usual.rewrite(data, usual.wire_head, usual.wire_tail) or usual.rewrite_burst(data)
+            event = usual.rewrite_read(data)
             if event is not None:
                 self._pass_on(usual, event)
                 return

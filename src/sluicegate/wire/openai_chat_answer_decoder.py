@@ -127,10 +127,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
 
     def _take_usual(self, data: bytes) -> StreamEvent | None:
         usual = self._usual
-        if usual is None or (
-            usual.rewrite(data, usual.wire_head, usual.wire_tail) is None
-            and usual.rewrite_burst(data) is None
-        ):
+        if usual is None or usual.rewrite_read(data) is None:
             return None
         text = usual.text
         like = self._usual_like

@@ -64,10 +64,7 @@ class CompletionStreamDecoder(OpenAIStreamDecoder):
 
     def _take_usual(self, data: bytes) -> StreamEvent | None:
         usual = self._usual
-        if usual is None or (
-            usual.rewrite(data, usual.wire_head, usual.wire_tail) is None
-            and usual.rewrite_burst(data) is None
-        ):
+        if usual is None or usual.rewrite_read(data) is None:
             return None
         self._count_text(usual.text)
         return TextDelta(usual.text, self._usual_choice)

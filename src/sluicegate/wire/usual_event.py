@@ -21,7 +21,8 @@ class UsualEvent:
     """The edges of an event, as it comes and as it leaves."""
 
     __slots__ = (
-        "_middle", "_out_head", "_out_middle", "_out_tail", "_prefix_bytes", "parts", "text", "wire_head", "wire_tail"
+        "_edge_bytes", "_from", "_middle", "_out_head", "_out_middle", "_out_tail", "_prefix_bytes", "_to", "parts",
+        "text", "wire_head", "wire_tail",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,8 @@ class UsualEvent:
         self._middle = before[1]
         self.wire_head = prefix + before[0]
         self.wire_tail = before[2] + b"\n\n"
+        self._from, self._to = len(self.wire_head), -len(self.wire_tail)
+        self._edge_bytes = self._from - self._to
         self._out_head = self.wire_head if after[0] == before[0] else prefix + after[0]
         self._out_middle = after[1]
         self._out_tail = self.wire_tail if after[2] == before[2] else after[2] + b"\n\n"
@@ -60,6 +63,18 @@ class UsualEvent:
     def tail(self) -> bytes:
         """All of a payload behind its text, or behind its padding."""
         return self.wire_tail[:-2]
+
+    def rewrite_read(self, data: bytes) -> bytes | None:
+        """Return what one read brought as it leaves, and keep its text: an event, or several; None for other bytes."""
+        if not (data.startswith(self.wire_head) and data.endswith(self.wire_tail)):
+            return None
+        if self._middle or len(data) < self._edge_bytes:
+            return self.rewrite(data, self.wire_head, self.wire_tail)
+        try:
+            self.text = _decode_text(data[self._from - 1 : self._to + 1])  # with its quotes
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            return self.rewrite_burst(data)
+        return self._out_head + data[self._from : self._to] + self._out_tail
 
     def rewrite(self, data: bytes, head: bytes, tail: bytes) -> bytes | None:
         """Return an event of this shape as it leaves, framed, and keep its text; None for any other bytes.
