@@ -186,7 +186,7 @@ class AnthropicStreamDecoder:
     # ---- one event ------------------------------------------------------------------------------------------------
 
     def _take(self, payload: bytes, piece: StreamPiece) -> None:
-        error = failure(piece.error)
+        error = None if piece.error is msgspec.UNSET else failure(piece.error)
         if error is None and piece.type == "error":
             error = read_stream_error(payload)
         if error is not None:

@@ -25,6 +25,10 @@ class Event(NamedTuple):
     data: bytes
 
 
+_event = tuple.__new__
+"""Makes an event without a call of Python."""
+
+
 class EventReader:
     """Cuts a byte stream into events.
 
@@ -154,7 +158,7 @@ def _plain(data: bytes) -> list[Event] | None:
         return None
     lines = data.count(b"\n")
     if lines == 2:
-        return [Event(b"", data[6:-2])]
+        return [_event(Event, (b"", data[6:-2]))]
     pieces = data[6:-2].split(b"\n\ndata: ")
     if lines != 2 * len(pieces):
         return None
@@ -167,6 +171,10 @@ def _plain(data: bytes) -> list[Event] | None:
 def _plain_named(data: bytes) -> list[Event] | None:
     """Read whole events of an `event: ` and a `data: ` line each; None for all else."""
     found = _NAMED.findall(data)
+    if len(found) == 1:  # what a paced stream brings
+        name, payload = found[0]
+        whole = len(name) + len(payload) + _NAMED_FRAME_BYTES == len(data)
+        return [_event(Event, (name, payload))] if whole else None
     framed = sum([len(name) + len(payload) for name, payload in found]) + _NAMED_FRAME_BYTES * len(found)
     return [Event(name, payload) for name, payload in found] if framed == len(data) else None
 
