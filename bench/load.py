@@ -51,6 +51,9 @@ class LoadPlan:
     """Connections opened a second."""
     sample_every: int = 0
     """Every so many connections, one whose events are stamped and whose lateness is noted; 0: none."""
+    bulk_every_s: float = 0.0
+    """Connections that are not sampled are read so often, several events at once; 0: each as its events come. At a
+    thousand streams the client would else be late by itself, and its core the limit of all that is measured."""
     ask_usage: bool = True
 
     @property
@@ -108,6 +111,9 @@ class Load:
         self._poll = select.epoll()
         self._clients: dict[int, _Client] = {}
         self._idle: list[_Client] = []
+        self._bulk: list[_Client] = []
+        """Those that are read in turn, not as they become readable."""
+        self._bulk_reads = 0
         self._opened = 0
         self._measuring = False
         self.figures = LoadFigures()
@@ -163,10 +169,19 @@ class Load:
                     next_request_at += 1 / plan.requests_per_s
                     if self._idle:
                         self._ask(self._idle.pop())
+            if self._bulk:
+                self._read_bulk(now)
             for fd, _ in self._poll.poll(min(_POLL_S, ends_at - now)):
                 client = self._clients.get(fd)
                 if client is not None:
                     self._read(client)
+
+    def _read_bulk(self, now: float) -> None:
+        """Read those whose turn it is, so many at the most as there are."""
+        due = int(now / self._plan.bulk_every_s * len(self._bulk))
+        for turn in range(max(self._bulk_reads, due - len(self._bulk)), due):
+            self._read(self._bulk[turn % len(self._bulk)])
+        self._bulk_reads = due
 
     def _open_due(self, wanted: int) -> None:
         while self._opened < min(wanted, self._plan.connections):
@@ -179,7 +194,10 @@ class Load:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = _Client(sock, sampled)
         self._clients[sock.fileno()] = client
-        self._poll.register(sock, select.EPOLLIN)
+        if self._plan.bulk_every_s and not sampled:
+            self._bulk.append(client)
+        else:
+            self._poll.register(sock, select.EPOLLIN)
         self._free(client)
 
     def _free(self, client: _Client) -> None:
@@ -273,7 +291,10 @@ class Load:
 
     def _replace(self, client: _Client) -> None:
         self.figures.reconnects += 1
-        self._poll.unregister(client.sock)
+        if client in self._bulk:
+            self._bulk.remove(client)
+        else:
+            self._poll.unregister(client.sock)
         del self._clients[client.sock.fileno()]
         client.sock.close()
         if client in self._idle:

@@ -60,7 +60,10 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="how often each CPU scenario is run")
     parser.add_argument(
-        "--realtime", action="store_true", help="before all others on a busy machine; root only"
+        "--realtime",
+        action="store_true",
+        help="before all others on a busy machine; root only. The kernel gives such processes 950 ms of a core's second"
+        " (kernel.sched_rt_runtime_us): what needs more stands still for 50 ms, so paces near the limit want this off",
     )
     parser.add_argument("--json", action="store_true", help="print all samples as JSON")
     parser.add_argument("--no-write", action="store_true", help="leave bench/results.md as it is")

@@ -18,6 +18,8 @@ TOKENS = 64
 """Content events of one streamed answer."""
 PACE_US = 20_000
 PACE_LATE_MS = 20.0
+PACE_BULK_S = 0.1
+"""How often the streams in pace are read of which nobody asks how late they are."""
 MEMORY_STREAMS = (1, 1000, 4000)
 
 CPU_PLANS: dict[str, LoadPlan] = {
@@ -119,6 +121,7 @@ class Bench:
                 every_us=PACE_US,
                 ramp_per_s=1000,
                 sample_every=16,
+                bulk_every_s=PACE_BULK_S,
                 ask_usage=self.ask_usage,
             )
             self.provider.stats()
