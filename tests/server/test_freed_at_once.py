@@ -76,3 +76,22 @@ async def test_nothing_of_a_request_waits_for_the_collector(
     }[ending]
     await ask_all(gate, client, upstream, leaves=ending == "left")
     assert found_by_collector() == Counter()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_an_answer_of_several_calls_waits_for_no_collector(
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator
+) -> None:
+    simulator = await make_simulator(keep=10)
+    gate = await start_inprocess(configuration(simulator, free_ports(1)[0]))
+    for stream in (True, False):
+        body = {"model": "chat/sim-text", "prompt": ["One.", "Two."], "stream": stream}
+        async with await Client.connect(gate.url) as connection:
+            connection.send(request_bytes("/v1/completions", body, key=KEY))
+            response = await connection.response(timeout_s=10.0)
+            assert response.status == 200
+    async with asyncio.timeout(10):
+        while gate.gateway._bench.running or gate.gateway._inbound.connections:
+            await asyncio.sleep(0.01)
+    assert len(simulator.requests) == 4
+    assert found_by_collector() == Counter()

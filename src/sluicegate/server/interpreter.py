@@ -205,6 +205,12 @@ class Interpreter:
         del self.asked  # the codecs at work hold what they need of it
         self._decoded = None
 
+    def let_go(self) -> None:
+        """Part from streams of several calls, which hold this: the request is over."""
+        self._joined = None
+        if self.pausable is not None:
+            self.pausable.let_go()
+
     def attempt(self) -> AttemptState:
         """Return what is known of the attempt at hand, for `resume`."""
         return self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.pausable

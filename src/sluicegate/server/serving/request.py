@@ -78,8 +78,9 @@ class ServedRequest(TriedRequest):
     def _let_go(self) -> None:
         """Part what holds each other, so that all of it is freed now, and not by the collector, for which all wait."""
         self._meter.fall_silent()
-        if self._interpreter.pausable is not None:
-            self._interpreter.pausable.let_go()
+        interpreter = self._interpreter
+        if (interpreter.pausable is not None or interpreter.calls) and isinstance(interpreter, Interpreter):
+            interpreter.let_go()
 
     def _take_wishes(self) -> None:
         """Take down what the client asks of the gate by its headers. Raises BadRequest."""
