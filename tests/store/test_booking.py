@@ -208,6 +208,7 @@ async def test_a_large_batch_is_one_transaction(store: SqliteStore) -> None:
     result = await store.commit_journal(batch, "a.journal", 10, NOW)
     assert result.settled == 3000
     assert await balance(store) == 997_000
+    assert (await store.verify()).clean
 
 
 async def test_money_by_hand_moves_once_for_each_reference(store: SqliteStore) -> None:

@@ -68,7 +68,7 @@ class Driver:
         )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _written(statement: ClauseElement, dialect: Dialect) -> str:
     """Write a statement as the dialect's driver takes it, its values by position."""
     return statement.compile(dialect=dialect).string

@@ -12,7 +12,7 @@ batch; and statements go to the driver as they are (`store.driver`). Beginning a
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -156,7 +156,7 @@ class _Booking:
         if new:
             self._load_payers(sorted(new))
         revenue_nano = self._system[REVENUE]
-        values: list[Any] = []
+        rows: list[tuple[Any, ...]] = []
         texts: list[bytes] = []
         row = settled[0].row
         for record in settled:
@@ -179,7 +179,7 @@ class _Booking:
             spent[spent_of] = spent.get(spent_of, 0) + cost_nano
             line = _encode_row(row)
             texts.append(line)
-            values.extend(
+            rows.append(
                 (
                     row.request_id,
                     row.key_id,
@@ -195,9 +195,12 @@ class _Booking:
                 )
             )
         self._system[REVENUE] = revenue_nano
-        self._driver.run(_insert_usage(len(settled)), values)
+        if len(rows) == PIECE:
+            self._driver.run(_INSERT_PIECE, [*chain.from_iterable(rows)])
+        else:
+            self._driver.run_for_each(_INSERT_ROW, rows)
         self.usage.add(texts)
-        result.settled += len(settled)
+        result.settled += len(rows)
         result.last = row
 
     def post(self) -> None:
@@ -267,14 +270,13 @@ def _insert(table: str, columns: Iterable[str], rows: int = 1) -> ClauseElement:
     )
 
 
-@cache
-def _insert_usage(rows: int) -> ClauseElement:
-    """Insert some rows at once, which costs less than one by one; values in the order of `_settle`."""
-    return _insert("usage", (column.name for column in USAGE.c if not column.primary_key), rows)
-
-
 _ENTRY = ("reference", "kind", "attempt", "debit", "credit", "amount_nano", "at")
 """What a settlement's entries say, in the order of an Entry; the rest are None."""
+_ROW = tuple(column.name for column in USAGE.c if not column.primary_key)
+"""In the order of `_settle`."""
+_INSERT_ROW = _insert("usage", _ROW)
+_INSERT_PIECE = _insert("usage", _ROW, PIECE)
+"""Costs less than row by row; with a statement for every number of rows, preparing them would cost more."""
 _INSERT_ENTRY = _insert("entries", _ENTRY)
 _INSERT_COST = _insert("provider_costs", ProviderCost.__struct_fields__)
 _SET_BALANCE = text("UPDATE balances SET balance_nano = :nano WHERE account = :account")
