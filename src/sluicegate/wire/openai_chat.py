@@ -18,6 +18,7 @@ from sluicegate.wire import Bill, json_edit, openai_errors, usual_event
 from sluicegate.wire.half_characters import HalfCharacters
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
 from sluicegate.wire.openai_chat_chunk import (
+    FINISH_REASONS,
     Choice,
     Chunk,
     Delta,
@@ -263,11 +264,14 @@ class ChatStream:
     # ---- one chunk --------------------------------------------------------------------------------------------------
 
     def _take_decoded(self, payload: bytes, chunk: Chunk) -> None:
-        self._take_usage(chunk)
+        if chunk.usage is not UNSET:
+            self._take_usage(chunk)
         if not self._same:
             self._pin(chunk)
         if self.upstream_id is None and isinstance(chunk.id, str) and chunk.id:
             self.upstream_id = chunk.id
+        if self._choices == 1 and chunk.choices and self._take_text(payload, chunk, chunk.choices):
+            return
         if not chunk.choices:
             self._take_without_choices(payload, chunk)
             return
@@ -304,9 +308,55 @@ class ChatStream:
         if content and was_begun and len(states) == 1 and not self._held and pieces[0] is None:
             self._learn(payload, edited, chunk.choices[0].delta, states[0])
 
+    def _take_text(self, payload: bytes, chunk: Chunk, choices: list[Choice]) -> bool:
+        """Take a chunk of text that says all it must; return whether it was one. Nearly every chunk is.
+
+        All that decides here decides in the general way too: what is not so sure is left to that.
+        """
+        choice = choices[0]
+        delta, reason = choice.delta, choice.finish_reason
+        if (
+            len(choices) != 1
+            or delta is None
+            or self._held
+            or type(choice.index) is not int
+            or choice.index != 0
+            or not (reason is None or (isinstance(reason, str) and reason in FINISH_REASONS))
+            or not (delta.content is None or isinstance(delta.content, str))
+            or delta.tool_calls is not None
+            or delta.function_call is not None
+            or delta.reasoning is not None
+            or not (delta.reasoning_content is UNSET or delta.reasoning_content is None)
+            or delta.refusal is not None
+            or chunk.error is not UNSET
+        ):
+            return False
+        state = self._states.get(0) or self._begin(0)
+        was_begun = state.role_left
+        if delta.role is not UNSET if was_begun else delta.role != "assistant":
+            return False
+        edits = usual_edits(payload, chunk, self._same, self._unwanted(chunk, has_choices=True))
+        if edits is None:
+            return False
+        edited = json_edit.splice(payload, edits)
+        state.role_left = True
+        if delta.content:
+            self._count_text(delta.content)
+            content = self.content = True
+        else:
+            content = not self.content and has_unknown_content(payload, 0)
+            self.content |= content
+        if reason is not None:
+            self._take_finish(edited, choices, [state], content or not was_begun)
+            return True
+        self.out.append(frame(edited))
+        if delta.content and was_begun and self._learned < _RELEARN:
+            self._learned += 1
+            self._usual = usual_event.learn(payload, edited, "content", delta.content, None)
+        return True
+
     def _take_usage(self, chunk: Chunk) -> None:
-        if chunk.usage is UNSET:
-            return
+        assert chunk.usage is not UNSET, "the caller has looked"
         raw = bytes(chunk.usage)
         usage = read_usage(raw) if raw != b"null" else None
         if usage is not None:
@@ -546,17 +596,7 @@ class ChatStream:
         pieces: Sequence[list[Piece] | None],
     ) -> bytes:
         """Put right what every chunk must say, at its offsets; the rest of the bytes stay as they are."""
-        dropped: set[str] = set()
-        if chunk.usage is not UNSET:
-            raw = bytes(chunk.usage)
-            is_final = not states and raw == self._usage_raw
-            may_stay = raw == b"null" and self._keep_null_usage and self._usage_raw is None
-            if not (is_final or may_stay):
-                dropped.add("usage")
-        if chunk.error is not UNSET:
-            dropped.add("error")
-        if self._identity.hide_provider:
-            dropped.add("system_fingerprint")
+        dropped = self._unwanted(chunk, has_choices=bool(states))
         members: list[json_edit.Member] | None = None
         edits = None if chunk.choices is None else usual_edits(payload, chunk, self._same, dropped)
         if edits is None:
@@ -588,6 +628,21 @@ class ChatStream:
                 state.role_left = True
         return json_edit.splice(payload, edits)
 
+    def _unwanted(self, chunk: Chunk, *, has_choices: bool) -> list[str]:
+        """Return the members of a chunk that the client may not have."""
+        unwanted = []
+        if chunk.usage is not UNSET:
+            raw = bytes(chunk.usage)
+            is_final = not has_choices and raw == self._usage_raw
+            may_stay = raw == b"null" and self._keep_null_usage and self._usage_raw is None
+            if not (is_final or may_stay):
+                unwanted.append("usage")
+        if chunk.error is not UNSET:
+            unwanted.append("error")
+        if self._identity.hide_provider:
+            unwanted.append("system_fingerprint")
+        return unwanted
+
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def farewell(self, bill: Bill | None) -> bytes:
@@ -611,7 +666,7 @@ class ChatStream:
                 event = event[:at] + usage + event[at + len(self._usage_raw or b"null") :]
             else:
                 event = json_edit.changed(event, {"usage": usage})
-        return with_members(event, bill.beside_usage)
+        return with_members(event, bill.beside_usage) if bill.beside_usage else event
 
     def failure(self, error: SluicegateError) -> bytes:
         """Return the nested error event; nothing follows it."""

@@ -11,7 +11,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
-from sluicegate.wire.openai_chat_chunk import Chunk
+from sluicegate.wire.openai_chat_chunk import Choice, Chunk
 from sluicegate.wire.openai_chat_edits import ChoiceState
 from sluicegate.wire.openai_tool_calls import Piece
 
@@ -32,6 +32,9 @@ class SoundingChatStream(ChatStream):
         """
         super().__init__(identity, **options)
         self._close = close
+
+    def _take_text(self, payload: bytes, chunk: Chunk, choices: list[Choice]) -> bool:
+        return _SOUND not in payload and super()._take_text(payload, chunk, choices)
 
     def _edit(
         self,

@@ -226,7 +226,7 @@ class AttemptingRequest(RunningRequest):
             keepalive_after_s=settings.server.keepalive_after_s,
             keepalive_every_s=settings.server.keepalive_every_s,
             reads_arrays=self._interpreter.reads_arrays(format),
-            produced=self._produced if self._has_a_pace(clocks) else None,
+            produced=self._produced if clocks.min_tokens_per_s and self._has_a_pace(clocks) else None,
         )
         if follows:
             relay.follow()
@@ -236,7 +236,7 @@ class AttemptingRequest(RunningRequest):
         assert self._switches is not None
         options = PassOptions(
             count_text=self._meter.add,
-            usage_shown=self._shows_usage(),
+            usage_shown=self._interpreter.asked.usage_shown,
             repair=provider.repair,
             choices=self._request.choices,
             max_event_bytes=clocks.max_event_bytes,

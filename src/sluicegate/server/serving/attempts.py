@@ -135,7 +135,7 @@ class TriedRequest(MidstreamRequest):
         relay = self._relay
         assert relay is not None, "it has been started"
         try:
-            if self._hedges():
+            if self._model.hedge_percentile is not None and self._may_race():
                 ending, error = await self._run_hedged(started, relay)
             else:
                 ending = await started
@@ -192,11 +192,10 @@ class TriedRequest(MidstreamRequest):
             return relay.run(connection, self._head(format, provider, target, body), body)
         return relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
 
-    def _hedges(self) -> bool:
-        """Whether a second attempt may begin beside this one: streams of text alone, in one call."""
+    def _may_race(self) -> bool:
+        """Whether a second attempt may run beside this one: streams of text alone, in one call."""
         return (
-            self._model.hedge_percentile is not None
-            and self._request.stream
+            self._request.stream
             and isinstance(self._interpreter, Interpreter)
             and not self._interpreter.calls
         )

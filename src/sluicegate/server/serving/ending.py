@@ -40,7 +40,7 @@ class EndingRequest(RequestState):
     async def _end(self, ending: Ending, error: SluicegateError | None) -> int:
         """Settle by how the last attempt ended, then send what ends the answer. Returns the tokens used."""
         exchange = self._exchange
-        if ending == "complete" and self._runs_on():
+        if ending == "complete" and self._answer is not None and self._runs_on():
             return await self._follow_run()
         if ending == "complete" and isinstance(self._answer, JobAnswer):
             return await self._hand_over(self._answer)

@@ -214,11 +214,10 @@ class RequestState:
         return self._tab.on_crash == "produced"
 
     def _wanted_output(self) -> int:
+        """Return the output to expect: without a limit of the client's, of the model that may give the most."""
         limit = self._request.max_output_tokens
-        return self._max_output_tokens() if limit is None else limit
-
-    def _max_output_tokens(self) -> int:
-        """The output to expect where the client gave no limit: of the model that may give the most."""
+        if limit is not None:
+            return limit
         if not self._served:
             return self._model.max_output_tokens
         return max(one.model.max_output_tokens for one in self._served)
