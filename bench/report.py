@@ -15,7 +15,12 @@ from bench.percentiles import median
 from bench.scenarios import FIRST_TOKEN_PLANS, PACE_LATE_MS, Sample
 from bench.targets import nginx_binary
 
-_NAMES = {"plain": "plain request", "paced": "event, 5 ms apart, 100 streams", "burst": "event, in bursts"}
+_NAMES = {
+    "plain": "plain request",
+    "money": "plain request, with and without money",
+    "paced": "event, 5 ms apart, 100 streams",
+    "burst": "event, in bursts",
+}
 _PACE_STREAMS = 1000
 _MONEY_LIMIT = 0.6
 
@@ -137,9 +142,9 @@ def _first_token_verdict(results: Results, target: str, name: str, limit: float)
 
 def _money_verdict(results: Results, target: str) -> Verdict:
     """Hold what reservation and settlement cost the worker against nginx: the gate less one that has them off."""
-    with_money = results.values("plain", "plain", target, "us_worker")
-    without = results.values("plain", "plain", "unbilled", "us_worker")
-    nginx = results.values("plain", "plain", "nginx", "us")
+    with_money = results.values("money", "plain", target, "us_worker")
+    without = results.values("money", "plain", "unbilled", "us_worker")
+    nginx = results.values("money", "plain", "nginx", "us")
     shares = [(a - b) / c for a, b, c in zip(with_money, without, nginx, strict=False) if c]
     return Verdict(
         "CPU of reservation and settlement per plain request, plain provider",

@@ -24,9 +24,12 @@ MEMORY_STREAMS = (1, 1000, 4000)
 
 CPU_PLANS: dict[str, LoadPlan] = {
     "plain": LoadPlan(stream=False, connections=16),
+    "money": LoadPlan(stream=False, connections=16),
     "paced": LoadPlan(stream=True, connections=100, tokens=TOKENS, every_us=5000),
     "burst": LoadPlan(stream=True, connections=16, tokens=512),
 }
+MONEY_ROUNDS = 5
+"""Rounds of `money` for one of the others: it looks for a small difference between two large figures."""
 TRANSLATED = ("paced", "burst")
 """Scenarios in which a gate that translates is measured too."""
 FIRST_TOKEN_PLANS: dict[str, LoadPlan] = {
@@ -94,7 +97,8 @@ class Bench:
             for target in targets:
                 yield from self._memory(kind, target)
             return
-        for round_number in range(self.effort.rounds):
+        rounds = self.effort.rounds * (MONEY_ROUNDS if scenario == "money" else 1)
+        for round_number in range(rounds):
             ordered = targets if round_number % 2 == 0 else targets[::-1]
             for target in ordered:
                 plan = FIRST_TOKEN_PLANS.get(scenario) or CPU_PLANS[scenario]
