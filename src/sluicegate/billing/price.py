@@ -78,7 +78,8 @@ def reservation(
         units: what is charged beside tokens, where it is known: pictures, characters.
         prompt: what of the input may be charged at other rates than `input`.
     """
-    dearest = _dearest_input(price, input_tokens, prompt) + output_tokens * _dearest_output(price)
+    into = input_tokens * price.input if prompt is PLAIN else _dearest_input(price, input_tokens, prompt)
+    dearest = into + output_tokens * _dearest_output(price)
     if price.tiers:
         for tier in price.tiers:
             if tier.above_input_tokens < input_tokens:
@@ -107,8 +108,6 @@ def has_dearer_input(price: Price) -> bool:
 def _dearest_input(rates: Price, input_tokens: int, prompt: Prompt) -> int:
     """Return the most that a prompt can cost."""
     into = rates.input
-    if prompt is PLAIN:
-        return input_tokens * into
     if prompt.may_write and rates.cache_write is not None:
         into = max(into, rates.cache_write)
     if prompt.may_write_1h and rates.cache_write_1h is not None:

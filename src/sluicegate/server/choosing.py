@@ -36,12 +36,12 @@ def find_model(catalogue: Catalogue, key: KeyRecord, name: str, param: str = "mo
     Raises:
         ModelNotFound, Forbidden
     """
-    model = catalogue.find(name)
+    model = catalogue.models.get(name) or catalogue.find(name)
     if model is None:
         raise ModelNotFound(
             f"The model '{name}' does not exist or you do not have access to it.", param=param
         )
-    if not allowed(key, name, model):
+    if "*" not in key.models and not allowed(key, name, model):
         raise Forbidden("This API key may not use this model.", param=param)
     return model
 

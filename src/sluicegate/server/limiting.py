@@ -275,7 +275,9 @@ class LimitClerk:
     def _holding(self, limits: tuple[Limits, ...]) -> tuple[_Held, ...]:
         """Return what this worker holds of some limits; of one alone, what all its requests share."""
         if len(limits) == 1:
-            return self._held_of(limits[0])
+            (only,) = limits
+            known = self._held.get(only.name)
+            return known[1] if known is not None and known[0] is only else self._held_of(only)
         return tuple(held for one in limits for held in self._held_of(one))
 
     def _held_of(self, limits: Limits) -> tuple[_Held, ...]:

@@ -158,15 +158,11 @@ class Tab:
     def hold_for(self, input_tokens: int, output_tokens: int) -> int:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
         nano = 0
-        if self._price is not None:
-            nano = self._hold_at(self._price, input_tokens, output_tokens)
-        for other in self._others:
-            if other is not None:
-                nano = max(nano, self._hold_at(other, input_tokens, output_tokens))
+        for price in (self._price, *self._others):
+            if price is not None:
+                tier, units, prompt = self._tier, self._units, self._prompt
+                nano = max(nano, reservation(price, input_tokens, output_tokens, tier, units, prompt))
         return nano
-
-    def _hold_at(self, price: Price, input_tokens: int, output_tokens: int) -> int:
-        return reservation(price, input_tokens, output_tokens, self._tier, self._units, self._prompt)
 
     def served_at(self, price: Price | None) -> None:
         """Charge for another of the models that may serve the request; what is held stays."""

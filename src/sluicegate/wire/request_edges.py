@@ -65,7 +65,10 @@ def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
         members = json_edit.members(body)
     except DecodeError as error:
         raise BadRequest(f"The request body is not valid: {error.message}.") from None
-    by_key: dict[str, Member] = {}
+    by_key = {member.key: member for member in members}
+    if len(by_key) == len(members):
+        return members, by_key
+    by_key = {}
     for member in members:
         key = member.key
         if key in by_key and key in READ_KEYS:

@@ -18,7 +18,8 @@ class LimitedRequest(AttemptingRequest):
         estimate = self._request.input_estimate + self._wanted_output() * self._request.choices
         patience_s = self._plan.settings.server.queue_for_s if may_wait else 0.0
         if not patience_s:
-            return await bench.limits.admit(limits, estimate, messages=messages)
+            ticket = bench.limits.admit_now(limits, estimate, messages=messages)
+            return ticket or await bench.limits.admit(limits, estimate, messages=messages)
         return await bench.queue.admit(
             limits, estimate, self._key.id, self._exchange, patience_s, messages=messages
         )
