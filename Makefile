@@ -2,7 +2,8 @@
 # Python 3.11; nothing is installed twice.
 
 VENV ?= .venv
-JOBS ?= auto
+# Tests wait for clocks half of their time: one process more than there are cores.
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SDK_INSTALLED := tests/sdk/node_modules/.package-lock.json

@@ -55,7 +55,7 @@ class Effort:
     @classmethod
     def quick(cls) -> "Effort":
         """Enough to see where one stands."""
-        return cls(rounds=5, warm_s=0.3, measure_s=0.7, pace_steps=(500, 1000))
+        return cls(rounds=5, warm_s=0.3, measure_s=0.7, pace_steps=(500, 750, 1000))
 
     @classmethod
     def full(cls) -> "Effort":
