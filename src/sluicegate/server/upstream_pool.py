@@ -10,14 +10,17 @@ from typing import cast
 from sluicegate.errors import ConnectFailed, UpstreamTimeout
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Dialer, Origin, proxy_request_prefix
+from sluicegate.server.garbage import give_back_freed
 from sluicegate.server.upstream import PlainConnection, TlsConnection, UpstreamConnection
 
 TOTAL_MAX_S = 600.0
 """Longest life of a connection that is used again: changes of DNS are noticed within it."""
 READ_BUFFER_BYTES = 262_144
 """Of the buffer that all connections under TLS share."""
-SWEEP_S = 5.0
+SWEEP_S = 1.0
 """How often idle connections are looked at."""
+MANY_HANDSHAKES = 200
+"""After so many, what they have freed is given back at the next look."""
 
 
 class Place:
@@ -46,6 +49,8 @@ class UpstreamPool:
         self._dialer = Dialer(loop)
         self._places: dict[Origin, Place] = {}
         self._open: set[UpstreamConnection] = set()
+        self._handshakes = 0
+        """Since what they free was given back."""
         self._closed = False
         deadlines.add(self)
 
@@ -84,6 +89,7 @@ class UpstreamPool:
                 self._open.discard(ready)
                 ready.replace()
         kind = TlsConnection if origin.scheme == "https" else PlainConnection
+        self._handshakes += kind is TlsConnection
         connection = kind(self, place, timeout_s)
         self._open.add(connection)
         try:
@@ -161,8 +167,11 @@ class UpstreamPool:
         self._free_place(place)
 
     def expire(self, now: float) -> None:
-        """Close idle connections that are too old, and forget origins that have none left."""
+        """Close idle connections that are too old, and forget origins that have none left; give back what is free."""
         self.due_at = now + SWEEP_S
+        if self._handshakes >= MANY_HANDSHAKES:
+            self._handshakes = 0
+            give_back_freed()
         for origin, place in list(self._places.items()):
             for connection in [idle for idle in place.idle if idle.idle_until <= now]:
                 connection.abort()
