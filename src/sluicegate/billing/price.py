@@ -98,9 +98,8 @@ def reservation(
 
 def has_dearer_input(price: Price) -> bool:
     """Whether a prompt can cost more than its tokens as fresh text: then it matters what it holds."""
-    rates = price
-    for rate in (rates.cache_write, rates.cache_write_1h, rates.input_audio, rates.input_image):
-        if rate is not None and rate > rates.input:
+    for rate in (price.cache_write, price.cache_write_1h, price.input_audio, price.input_image):
+        if rate is not None and rate > price.input:
             return True
     return bool(price.tiers) and any(has_dearer_input(tier.price) for tier in price.tiers)
 

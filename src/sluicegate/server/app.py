@@ -285,10 +285,8 @@ class Gateway:
 
     def handle(self, exchange: Exchange) -> Serving:
         """Begin to serve one whole request: what is returned runs as long as it does."""
-        exchange.request_id = id = new_request_id(self._number)
-        key, route = exchange.caller, exchange.route
-        if isinstance(key, KeyRecord) and isinstance(route, Route) and route.kind == "generate":
-            return self._generate(exchange, key, route, id)  # nearly all
+        exchange.request_id = new_request_id(self._number)
+        key = exchange.caller
         return self._begin(exchange, key) if isinstance(key, KeyRecord) else self._find_and_begin(exchange)
 
     async def _find_and_begin(self, exchange: Exchange) -> None:

@@ -226,8 +226,7 @@ class InboundConnection(asyncio.Protocol):
             server.run(exchange)
             self._stream_body(exchange, exchange.body_sink, rest)
         elif exchange.complete:
-            exchange.held_bytes = length
-            server.inflight_bytes += length
+            exchange.hold(length)
             if server.inflight_bytes > server.settings.max_inflight_bytes:
                 self._refuse(exchange, self._overloaded())
                 return

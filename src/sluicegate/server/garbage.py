@@ -19,9 +19,10 @@ def collect_less() -> None:
 
 
 def give_back_freed() -> None:
-    """Return to the system what is free in the middle of the heap, which glibc keeps; takes milliseconds.
+    """Return to the system what is free in the middle of the heap, which glibc keeps; takes milliseconds, or tens of
+    them where much is free.
 
-    Many TLS handshakes at once leave as much there as their streams hold. Other C libraries have no such call.
+    Of many TLS handshakes at once, each leaves some KiB there. Other C libraries have no such call.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

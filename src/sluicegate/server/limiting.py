@@ -176,11 +176,7 @@ class Ticket:
         Args:
             messages: in the words of the Messages format, else in those of OpenAI's.
         """
-        lefts = [
-            Left(held.kind, held.limit, max(0, held.left + held.idle), 60.0)
-            for held in self._taken
-            if held.kind != "streams"
-        ]
+        lefts = [_left(held, 60.0) for held in self._taken if held.kind != "streams"]
         return limit_lines(lefts, messages=messages)
 
 

@@ -157,10 +157,9 @@ class Tab:
 
     def hold_for(self, input_tokens: int, output_tokens: int) -> int:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
-        nano = 0
+        nano, tier, units, prompt = 0, self._tier, self._units, self._prompt
         for price in (self._price, *self._others):
             if price is not None:
-                tier, units, prompt = self._tier, self._units, self._prompt
                 nano = max(nano, reservation(price, input_tokens, output_tokens, tier, units, prompt))
         return nano
 

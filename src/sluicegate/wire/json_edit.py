@@ -185,10 +185,11 @@ def elements(data: bytes, start: int) -> list[tuple[int, int]]:
 
 def splice(data: bytes, edits: Collection[Edit]) -> bytes:
     """Apply edits that do not overlap, in any order."""
-    if len(edits) < 2:
-        for start, end, new in edits:
-            return data[:start] + new + data[end:]
+    if not edits:
         return data
+    if len(edits) == 1:
+        ((start, end, new),) = edits
+        return data[:start] + new + data[end:]
     pieces: list[bytes] = []
     at = 0
     for start, end, new in sorted(edits):
