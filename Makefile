@@ -8,12 +8,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SDK_INSTALLED := tests/sdk/node_modules/.package-lock.json
 CLIENTS_INSTALLED := tests/clients/.venv/.installed
+COMPILED := build/compiled
+WHEEL := $(COMPILED)/.unpacked
 
 .DEFAULT_GOAL := help
-.PHONY: help install clients demo check lint types test bench fuzz soak docs lock clean
+.PHONY: help install clients demo check lint types test wheel test-compiled bench fuzz soak docs transcripts lock clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## the virtual environment, from requirements.lock
 
@@ -36,7 +38,7 @@ $(CLIENTS_INSTALLED): $(INSTALLED) tests/clients/package-lock.json tests/clients
 demo: $(INSTALLED)  ## stream one answer of a real model through the gate, and see what it cost
 	@$(BIN)/sluicegate demo $(ARGS)
 
-check: lint types test  ## all that CI runs
+check: lint types test test-compiled  ## all that CI runs
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -48,9 +50,19 @@ types: $(INSTALLED)
 test: $(INSTALLED) $(SDK_INSTALLED) $(CLIENTS_INSTALLED)  ## the tests; ARGS="-k name" for some of them
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-bench: $(INSTALLED)  ## the gate beside nginx on one pinned core, into bench/results.md
+wheel: $(WHEEL)  ## the wheel to install where it serves: its hot path compiled; into dist/
+
+$(WHEEL): $(INSTALLED) hatch_build.py $(shell find src -name '*.py')
+	@PYTHON=$(BIN)/python scripts/debian-packages gcc python3-dev
+	@scripts/build-wheel $(VENV) dist $(COMPILED)
+	@touch $@
+
+test-compiled: $(WHEEL) $(SDK_INSTALLED) $(CLIENTS_INSTALLED)  ## the tests, against the compiled wheel
+	PYTHONPATH=$(abspath $(COMPILED)) SLUICEGATE_COMPILED=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+bench: $(WHEEL)  ## the compiled gate beside nginx on one pinned core, into bench/results.md
 	@scripts/debian-packages nginx-light
-	$(BIN)/python bench/run.py $(ARGS)
+	$(BIN)/python bench/run.py --gate $(COMPILED) $(ARGS)
 
 fuzz: $(INSTALLED)  ## the property tests, with many more examples
 	SLUICEGATE_FUZZ=50 $(BIN)/python -m pytest -n $(JOBS) -p tests.profiles --hypothesis-profile=fuzz -m hypothesis $(ARGS)
@@ -72,4 +84,4 @@ lock: $(INSTALLED)  ## requirements.lock anew from pyproject.toml, and that of t
 		--custom-compile-command "make lock" --output-file tests/clients/requirements.lock tests/clients/requirements.in
 
 clean:  ## what the other targets made
-	rm -rf $(VENV) tests/sdk/node_modules tests/clients/node_modules tests/clients/.venv sluicegate-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist tests/sdk/node_modules tests/clients/node_modules tests/clients/.venv sluicegate-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,6 +28,8 @@ def main() -> int:
     if (os.cpu_count() or 1) < 2:
         print("the bench needs two cores: one for the system under test, one for the load", file=sys.stderr)
         return 2
+    if options.gate:
+        targets.Gate.package = options.gate.resolve()
     processes.pin_self(processes.LOAD_CORE, options.realtime)
     with tempfile.TemporaryDirectory(prefix="sluicegate-bench-") as folder:
         results = report.Results(_run(options, Path(folder)))
@@ -51,6 +53,9 @@ def _parse() -> argparse.Namespace:
         "--target",
         default="both",
         help="comma list of gate, nginx, relay, unbilled, translating; both: all but relay",
+    )
+    parser.add_argument(
+        "--gate", type=Path, help="folder of the gate's package, as `make wheel` unpacks it; else the sources"
     )
     parser.add_argument("--relay-command", help="command line of a relay, with {port}, {origin}, {ca_file}")
     parser.add_argument("--unlimited", action="store_true", help="the account is not prepaid: no lease")

@@ -120,13 +120,15 @@ class _Started(ABC):
     """A target that is a process tree of its own."""
 
     name = "?"
+    package = _ROOT / "src"
+    """Where the gate's package lies."""
 
     def __init__(self, folder: Path, realtime: bool, ready_path: str) -> None:
         self.port = free_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "output.log"
         environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        environment["PYTHONPATH"] = str(_ROOT / "src")
+        environment["PYTHONPATH"] = str(self.package)
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [*processes.pinned(processes.SUT_CORE, realtime), *self._command(folder)],

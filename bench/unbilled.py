@@ -6,11 +6,11 @@ journalled. For the bench alone: nothing in the gate can switch this off.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.server import worker_slots
-from sluicegate.server.serving import request
 from sluicegate.server.tab import Tab
 
 WORKER = "--worker"
@@ -37,11 +37,15 @@ class UnbilledTab(Tab):
 def main() -> None:
     """Be the supervisor, or one of its workers."""
     if sys.argv[1:2] == [WORKER]:
-        from sluicegate.server.app import make_gateway
+        from sluicegate.server.app import Gateway, make_gateway
         from sluicegate.server.worker import run_worker
 
-        vars(request)["Tab"] = UnbilledTab
-        sys.exit(run_worker(sys.argv[2:], make_gateway))
+        def make_unbilled(*given: Any) -> Gateway:
+            gateway = make_gateway(*given)
+            gateway._bench.open_tab = UnbilledTab
+            return gateway
+
+        sys.exit(run_worker(sys.argv[2:], make_unbilled))
     vars(worker_slots)["WORKER_COMMAND"] = (sys.executable, str(Path(__file__)), WORKER)
     from sluicegate.cli import main as run
 

@@ -10,6 +10,7 @@ import pytest
 
 from sluicegate import __version__
 from sluicegate.cli import main
+from tests.compiled import COMPILED
 from tests.test_config import DESIGN, ENV, write
 
 
@@ -55,7 +56,8 @@ def test_help_loads_neither_configuration_nor_server() -> None:
 
 
 def test_version(run: Run) -> None:
-    assert run("--version").stdout == f"sluicegate {__version__}\n"
+    build = " (compiled)" if COMPILED else ""
+    assert run("--version").stdout == f"sluicegate {__version__}{build}\n"
 
 
 def test_an_unknown_command_and_none(run: Run) -> None:

@@ -27,7 +27,7 @@ DATA = {"billing.accounts", "server.settings"}
 ACROSS = {("billing", "routing.catalog"), ("config", "server.settings")}
 """Arrows that do not point down, decided once: plain data."""
 
-EVERYWHERE = {"msgspec", "httptools", "uvloop"}
+EVERYWHERE = {"msgspec", "httptools", "uvloop", "mypy_extensions"}
 """Foreign libraries that any module may import."""
 
 HOMES = {

@@ -97,8 +97,8 @@ def test_links_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_named_make_targets_exist(name: str) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:`|^ *(?:\$ )?)make ([a-z]+)", (ROOT / name).read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^ *(?:\$ )?)make ([a-z-]+)", (ROOT / name).read_text(), re.MULTILINE))
     assert not named - targets
 
 

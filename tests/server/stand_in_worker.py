@@ -24,7 +24,8 @@ from sluicegate.server.generation_messages import GenerationAsked, GenerationTol
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
-from sluicegate.server.telemetry import REQUESTS, Tally
+from sluicegate.server.tally import Tally
+from sluicegate.server.telemetry import REQUESTS
 from sluicegate.server.worker import Listening, run_worker
 
 

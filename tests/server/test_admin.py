@@ -7,17 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.server.admin.metrics import metrics_text
-from sluicegate.server.telemetry import (
-    FIRST_TOKEN,
-    MAX_LABEL_SETS,
-    METRICS,
-    REFUSED,
-    REQUESTS,
-    RUNNING,
-    Tally,
-    merge,
-    without_gauges,
-)
+from sluicegate.server.tally import MAX_LABEL_SETS, Tally, merge, without_gauges
+from sluicegate.server.telemetry import FIRST_TOKEN, METRICS, REFUSED, REQUESTS, RUNNING
 from tests.server.supervisor_world import eventually, http_get, running, settings
 
 SPEND = "/spend?account=acme&reserve=100&charge=30&hold_ms=0"

@@ -15,8 +15,8 @@ import pytest
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.drain import Committed, JournalDrain
-from sluicegate.server.journal import frame
 from sluicegate.server.journal_reader import segments
+from sluicegate.server.journal_segment import frame
 from sluicegate.store import UsageQuery
 from sluicegate.store.sqlite import SqliteStore
 from tests.records import checkpoint, lost_attempt, reserved, settled

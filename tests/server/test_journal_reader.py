@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from sluicegate.billing.ledger import Record
-from sluicegate.server.journal import MAGIC, SegmentName, frame
 from sluicegate.server.journal_reader import READ_BYTES, Segment, remove_unfinished, segments
+from sluicegate.server.journal_segment import MAGIC, SegmentName, frame
 from tests.records import checkpoint, reserved, settled
 from tests.server.journal_world import begin_journal, ids, kill, read_all
 

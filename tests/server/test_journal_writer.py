@@ -15,8 +15,9 @@ import pytest
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server import journal
-from sluicegate.server.journal import TAIL_BYTES, JournalWriter, SegmentName
+from sluicegate.server.journal import TAIL_BYTES, JournalWriter
 from sluicegate.server.journal_reader import Segment, segments
+from sluicegate.server.journal_segment import SegmentName
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
 from tests.server.journal_world import append_synced, begin_journal, ids, kill, read_all, read_folder, until
 

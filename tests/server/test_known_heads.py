@@ -29,8 +29,9 @@ def read(heads: KnownHeads, data: bytes, *, concluded: bool = True) -> RequestHe
 
 
 def said(head: RequestHead) -> dict[str, object]:
-    names = set(RequestHead.__slots__) - {"headers", "memo"}
-    return {name: getattr(head, name) for name in names}
+    names = set(dir(head)) - {"headers", "memo"}
+    told = {name: getattr(head, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in told.items() if not callable(value)}
 
 
 def test_a_head_that_came_before_says_the_same_with_its_own_length() -> None:

@@ -3,7 +3,7 @@
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.messages import Usage
 from sluicegate.server import telemetry
-from sluicegate.server.telemetry import MAX_LABEL_SETS, Tally
+from sluicegate.server.tally import MAX_LABEL_SETS, Tally
 from tests.records import make_row
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sluicegate.errors import DecodeError
 from sluicegate.server.control_messages import Boot, FromWorker
 from sluicegate.server.listeners import Address, open_listeners
-from sluicegate.server.telemetry import Tally
+from sluicegate.server.tally import Tally
 from sluicegate.server.worker_slots import WorkerNumbers, WorkerProcess, WorkerSlots
 
 

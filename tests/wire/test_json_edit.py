@@ -74,6 +74,10 @@ def object_text(value: Object, seed: int) -> bytes:
     ).encode()
 
 
+def places(members: list[Member]) -> list[tuple[str, int, int, int]]:
+    return [(member.key, member.key_at, member.start, member.end) for member in members]
+
+
 @given(objects, seeds)
 def test_members_are_what_json_reads(value: Object, seed: int) -> None:
     data = object_text(value, seed)
@@ -81,7 +85,7 @@ def test_members_are_what_json_reads(value: Object, seed: int) -> None:
     assert [(member.key, pairs(data[member.start : member.end])) for member in found] == pairs(data)
     for member in found:
         assert data[member.key_at : member.key_at + 1] == b'"'
-    assert json_edit.inner_members(data, data.index(b"{")) == found
+    assert places(json_edit.inner_members(data, data.index(b"{"))) == places(found)
 
 
 @given(objects, seeds)
@@ -248,7 +252,7 @@ def _values(depth: int = 2) -> st.SearchStrategy[str]:
 @given(st.lists(st.tuples(st.sampled_from("ab"), _values()), min_size=2, max_size=4))
 def test_duplicates_of_any_length_are_seen_where_they_stand(pairs: list[tuple[str, str]]) -> None:
     data = ("{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}").encode()
-    assert json_edit.members(data) == json_edit.inner_members(data, 0)
+    assert places(json_edit.members(data)) == places(json_edit.inner_members(data, 0))
 
 
 def test_a_duplicate_hides_no_member_from_an_edit() -> None:

@@ -3,8 +3,9 @@
 A module holds either a function of the command's name, or a group of commands as `app`.
 """
 
-import importlib
+import importlib.util
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Annotated, NamedTuple
 
 import typer
@@ -64,9 +65,15 @@ def build(chosen: str | None) -> typer.Typer:
     return root
 
 
+def _is_compiled() -> bool:
+    """Whether this is the compiled wheel (`make wheel`), without importing what serves."""
+    spec = importlib.util.find_spec("sluicegate.server.relay")
+    return spec is not None and str(spec.origin).endswith(tuple(EXTENSION_SUFFIXES))
+
+
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"sluicegate {__version__}")
+        print(f"sluicegate {__version__}{' (compiled)' if _is_compiled() else ''}")
         raise typer.Exit
 
 

@@ -59,7 +59,7 @@ _CLOSED = 4  # discarded
 log = logging.getLogger(__name__)
 
 
-class InboundConnection(asyncio.Protocol):
+class InboundConnection:
     """One client's connection."""
 
     __slots__ = (
@@ -300,7 +300,7 @@ class InboundConnection(asyncio.Protocol):
             return
         self._chunks = None
         if exchange.body_sink is not None:
-            self.transport.set_protocol(self)
+            self.transport.set_protocol(cast(asyncio.BaseProtocol, self))
             exchange.complete = True
             self._state = _BUSY
             self._wait_until(_NEVER)

@@ -274,7 +274,7 @@ class JournalGrew(msgspec.Struct, tag="wake", frozen=True):
 class Counters(msgspec.Struct, tag="counters", frozen=True):
     """The answer to CountersAsked, and the last words of a worker that drained (question 0).
 
-    `values` is `telemetry.Tally.snapshot()`.
+    `values` is `tally.Tally.snapshot()`.
     """
 
     question: int

@@ -30,7 +30,8 @@ from sluicegate.server.control_messages import DeploymentHealth
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
-from sluicegate.server.telemetry import Tally, log
+from sluicegate.server.tally import Tally
+from sluicegate.server.telemetry import log
 
 TURN_S = 5.0
 """Counts are of this span and the one before it."""

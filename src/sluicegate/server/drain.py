@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from sluicegate.billing.ledger import Record, Reservations, settle_after_crash
 from sluicegate.errors import StoreUnavailable
-from sluicegate.server.journal import SegmentName, boot_id, process_started, sync_file
+from sluicegate.server.journal import sync_file
 from sluicegate.server.journal_reader import Segment, Unreadable, remove_unfinished, segments
+from sluicegate.server.journal_segment import SegmentName, boot_id, process_started
 from sluicegate.server.telemetry import (
     CHARGES_CLAMPED,
     JOURNAL_ENDED,

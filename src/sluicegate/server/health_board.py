@@ -10,7 +10,7 @@ import msgspec
 
 from sluicegate.server import telemetry
 from sluicegate.server.control_messages import DeploymentHealth
-from sluicegate.server.telemetry import Tally
+from sluicegate.server.tally import MAX_LABEL_SETS, Tally
 
 STALE_S = 600.0
 """An open breaker that nobody has tried for so long is told no more: nobody asks for its model."""
@@ -62,7 +62,7 @@ class HealthBoard:
     def measure(self, tally: Tally) -> None:
         """Set the gauges."""
         tally.forget(telemetry.UNHEALTHY)
-        for told in self.current()[: telemetry.MAX_LABEL_SETS]:
+        for told in self.current()[:MAX_LABEL_SETS]:
             tally.set(telemetry.UNHEALTHY, 1, told.provider, told.model, state_of(told))
 
 

@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from sluicegate.errors import SluicegateError
 from sluicegate.server.client_connection import InboundConnection
@@ -79,7 +79,7 @@ class InboundServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacked_max_ms)
         secure = ssl_context is not None
         self._listeners[sock] = await self.loop.create_server(
-            lambda: InboundConnection(self),
+            lambda: cast(asyncio.Protocol, InboundConnection(self)),
             sock=sock.dup(),
             backlog=4096,
             ssl=ssl_context,

@@ -67,6 +67,7 @@ AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | 
 class Interpreter:
     """One request of one client, for as many attempts as it takes."""
 
+    __deletable__ = ("asked",)
     __slots__ = (
         "_account_id",
         "_body",

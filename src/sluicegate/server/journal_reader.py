@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from sluicegate.billing.ledger import Checkpoint, Extended, Record, Reserved
-from sluicegate.server.journal import FRAME, LENGTH_AT, MAGIC, SUFFIX, Header, SegmentName
+from sluicegate.server.journal_segment import FRAME, LENGTH_AT, MAGIC, SUFFIX, Header, SegmentName
 from sluicegate.server.telemetry import JOURNAL_DAMAGED, JOURNAL_TORN, log
 
 READ_BYTES = 512 * 1024

@@ -8,8 +8,7 @@ import math
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-
-import msgspec
+from typing import NamedTuple
 
 from sluicegate.billing.limits import Kind
 
@@ -25,7 +24,7 @@ _MESSAGES_FORMS = tuple(
 )
 
 
-class Left(msgspec.Struct, frozen=True, gc=False):
+class Left(NamedTuple):
     """What one limit leaves."""
 
     kind: Kind

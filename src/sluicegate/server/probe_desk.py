@@ -18,13 +18,13 @@ from sluicegate.server.control_messages import DeploymentHealth
 from sluicegate.server.health_board import HealthBoard, state_of
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.tally import Tally
 from sluicegate.server.telemetry import (
     BREAKER_OPENED,
     DEPLOYMENT_HALF_OPENED,
     DEPLOYMENT_OPENED,
     DEPLOYMENT_REFUSES,
     PROBES,
-    Tally,
     log,
 )
 

@@ -160,7 +160,7 @@ class Relay(ABC):
         self._deadlines.add(self)
         if not self.done.done():
             connection.send(head, body, self, feeder)
-            del head, body  # this frame lives as long as the stream
+            head = body = b""  # this frame lives as long as the stream
             if exchange.paused:
                 self.pause()
         try:

@@ -69,6 +69,7 @@ from sluicegate.server.probe_messages import ProbeTold
 from sluicegate.server.response_keeper import ResponseKeeper
 from sluicegate.server.settings import WorkerSettings
 from sluicegate.server.store_lock import StoreLock, refuse_lost_store
+from sluicegate.server.tally import Snapshot, Tally, merge
 from sluicegate.server.telemetry import (
     BALANCE,
     CLAMPED,
@@ -84,10 +85,7 @@ from sluicegate.server.telemetry import (
     SUPERVISOR_SERVING,
     SUPERVISOR_STOPPED,
     WORKERS,
-    Snapshot,
-    Tally,
     log,
-    merge,
 )
 from sluicegate.server.worker_slots import WORKER_COMMAND, WorkerNumbers, WorkerProcess, WorkerSlots
 from sluicegate.store import (

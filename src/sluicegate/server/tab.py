@@ -8,6 +8,7 @@ import contextlib
 import time
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import (
@@ -79,6 +80,7 @@ class Till:
         return True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Tab:
     """What one request may cost, and in the end does."""
 

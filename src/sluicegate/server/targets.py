@@ -4,7 +4,7 @@ Made once per provider, format and model, not per request. What a request adds i
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from typing import ClassVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from sluicegate import __version__
@@ -85,6 +85,7 @@ class Target:
         )
         if ":" in url.hostname:
             self._host = self._host.replace(url.hostname, f"[{url.hostname}]", 1)
+        self._heads: list[tuple[bytes, bytes]] | None = None
         self._next_key = 0
 
     @property
@@ -118,8 +119,7 @@ class Target:
         joined = "&".join(part for part in (url.query, urlencode(query)) if part)
         return f"{path}?{joined}" if joined else path
 
-    @cached_property
-    def _heads(self) -> list[tuple[bytes, bytes]]:
+    def _make_heads(self) -> list[tuple[bytes, bytes]]:
         """The request's head up to its length, plain and streamed, for each of the provider's keys."""
         provider = self.provider
         auth = provider.auth or _AUTH_BY_FORMAT.get(self.format, "bearer")
@@ -148,6 +148,8 @@ class Target:
             lines: further ready header lines.
         """
         heads = self._heads
+        if heads is None:
+            heads = self._heads = self._make_heads()
         self._next_key = (self._next_key + 1) % len(heads)
         return b"%b%bcontent-length: %d\r\n\r\n" % (heads[self._next_key][stream], lines, body_bytes)
 
@@ -213,7 +215,7 @@ def _family(shape: Shape, provider: Provider) -> Format:
 class Targets:
     """All targets asked for so far; a new catalogue starts with new ones."""
 
-    MAX = 10_000
+    MAX: ClassVar[int] = 10_000
 
     def __init__(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers

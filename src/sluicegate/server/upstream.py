@@ -465,15 +465,16 @@ class UpstreamConnection:
             transport.writelines((head, body))
 
 
-class PlainConnection(UpstreamConnection, asyncio.Protocol):
+class PlainConnection(UpstreamConnection):
     """A connection without TLS: reads come as bytes; a buffer of our own measures the same there."""
 
     __slots__ = ()
 
-    data_received = UpstreamConnection.feed
+    def data_received(self, data: bytes) -> None:
+        self.feed(data)
 
 
-class TlsConnection(UpstreamConnection, asyncio.BufferedProtocol):
+class TlsConnection(UpstreamConnection):
     """A connection under TLS: reads are decrypted into one buffer that all connections of the pool share.
 
     Sharing is safe since a read is fed to its end before the loop does anything else.

@@ -66,7 +66,7 @@ class WorkerApp(Protocol):
         ...
 
     def counters(self) -> dict[str, list[Any]]:
-        """Return a snapshot for the metrics (`telemetry.Tally.snapshot`)."""
+        """Return a snapshot for the metrics (`tally.Tally.snapshot`)."""
         ...
 
     async def drain(self, timeout_s: float, *, succeeded: bool) -> None:

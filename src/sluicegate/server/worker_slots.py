@@ -34,6 +34,7 @@ from sluicegate.server.control_messages import (
     WorkerBeat,
 )
 from sluicegate.server.listeners import Listeners
+from sluicegate.server.tally import Snapshot, Tally, merge, without_gauges
 from sluicegate.server.telemetry import (
     WORKER_CONFUSED,
     WORKER_DEATHS,
@@ -43,11 +44,7 @@ from sluicegate.server.telemetry import (
     WORKER_SERVING,
     WORKER_SILENT,
     WORKER_STARTS,
-    Snapshot,
-    Tally,
     log,
-    merge,
-    without_gauges,
 )
 from sluicegate.server.worker_exit import BOOT_FAILED, DRAINED
 

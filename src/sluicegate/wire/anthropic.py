@@ -25,7 +25,7 @@ def read_request(body: bytes, path_model: str | None = None, path_streams: bool 
     return AnthropicRequest(body)
 
 
-CODEC = Codec(
+CODEC: Codec = Codec(
     name="messages",
     vendor="anthropic",
     tells_searches=True,

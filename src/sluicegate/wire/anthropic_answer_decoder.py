@@ -32,18 +32,9 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.wire import usual_event
-from sluicegate.wire.anthropic_event import (
-    FORMAT,
-    Block,
-    Delta,
-    Message,
-    PieceReader,
-    StreamPiece,
-    decode_message,
-    failure,
-    whole_characters,
-)
+from sluicegate.wire.anthropic_event import FORMAT, PieceReader, decode_message, failure, whole_characters
 from sluicegate.wire.anthropic_searches import RESULT, TOOL, USE, SearchesRead
+from sluicegate.wire.anthropic_shapes import Block, Delta, Message, StreamPiece
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage
 from sluicegate.wire.envelope import open_envelope
@@ -146,6 +137,10 @@ class AnthropicStreamDecoder:
         self.repaired |= self._reader.repaired
         return events
 
+    def _has_ended(self) -> bool:
+        """Whether `message_stop` has come; asked anew after each event."""
+        return self._ended
+
     def finish(self) -> list[StreamEvent]:
         """Take the end of the body.
 
@@ -159,9 +154,9 @@ class AnthropicStreamDecoder:
         events: list[StreamEvent] = []
         self._events = self._left = events
         for payload, piece in self._reader.finish():
-            if not self._ended:
+            if not self._has_ended():
                 self._take(payload, piece)
-        if not self._ended:
+        if not self._has_ended():
             raise DecodeError(FORMAT, None, "the stream ended without message_stop")
         return events
 

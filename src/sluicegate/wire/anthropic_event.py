@@ -5,85 +5,19 @@ its type is known. Source: wire formats page `anthropic-messages.md`.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError
 from sluicegate.wire import json_edit
+from sluicegate.wire.anthropic_shapes import AnyEvent, Block, Delta, Message, StreamPiece
 from sluicegate.wire.half_characters import HalfCharacters
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 FORMAT = "messages"
 _NULL = msgspec.Raw(b"null")
-
-
-class Block(msgspec.Struct, gc=False):
-    """What a content block brings at its start, or all of it in a plain answer."""
-
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: msgspec.Raw = _NULL
-    citations: list[dict[str, Any]] | None = None
-    tool_use_id: str | None = None
-    content: msgspec.Raw = _NULL
-    """Of a tool's result."""
-
-
-class Delta(msgspec.Struct, gc=False):
-    """The delta of a block, or of the message at its end."""
-
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    partial_json: str | None = None
-    citation: dict[str, Any] | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: Any = None
-
-
-class Message(msgspec.Struct, gc=False):
-    """A message: at the start of a stream without content, or a whole answer."""
-
-    type: str = ""
-    id: Any = None
-    model: Any = None
-    content: msgspec.Raw = _NULL
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: Any = None
-    usage: msgspec.Raw = _NULL
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class StreamPiece(msgspec.Struct, gc=False):
-    """An event's payload."""
-
-    type: str = ""
-    index: int | None = None
-    delta: Delta | None = None
-    content_block: Block | None = None
-    message: Message | None = None
-    usage: msgspec.Raw = _NULL
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Shape(msgspec.Struct, gc=False):
-    """As much of an event as every event has, whatever its type."""
-
-    type: Any = None
-    index: Any = None
-    delta: Any = None
-    content_block: Any = None
 
 
 KNOWN_EVENTS = frozenset(
@@ -105,7 +39,7 @@ KNOWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 """Blocks that every client knows; all others are a vendor's own tools and their results."""
 
 _decode_piece = msgspec.json.Decoder(StreamPiece).decode
-_decode_shape = msgspec.json.Decoder(_Shape).decode
+_decode_shape = msgspec.json.Decoder(AnyEvent).decode
 _decode_message = msgspec.json.Decoder(Message).decode
 _decode_blocks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_block = msgspec.json.Decoder(Block).decode

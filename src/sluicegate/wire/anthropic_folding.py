@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from sluicegate.errors import DecodeError
-from sluicegate.wire.anthropic_event import FORMAT, PieceReader, StreamPiece, failure
+from sluicegate.wire.anthropic_event import FORMAT, PieceReader, failure
+from sluicegate.wire.anthropic_shapes import StreamPiece
 
 Object = dict[str, msgspec.Raw]
 _decode = msgspec.json.Decoder(Object).decode

@@ -13,18 +13,14 @@ import msgspec
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_foreign_state import foreign_state_edits
+from sluicegate.wire.anthropic_request_shapes import Message
 from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import ReadBody, estimate_input, other_models, tier_named
 
 _ROLES = frozenset({"user", "assistant", "system"})
 
 
-class _Message(msgspec.Struct, gc=False):
-    role: str
-    content: msgspec.Raw
-
-
-_decode_messages = msgspec.json.Decoder(list[_Message]).decode
+_decode_messages = msgspec.json.Decoder(list[Message]).decode
 
 
 class AnthropicRequest(ReadBody):
@@ -128,7 +124,7 @@ class AnthropicRequest(ReadBody):
             raise BadRequest("max_tokens: must be between 0 and 2147483648", param="max_tokens")
         return limit
 
-    def _read_messages(self) -> list[_Message]:
+    def _read_messages(self) -> list[Message]:
         raw = self.value("messages")
         if raw is None:
             raise BadRequest("messages: Field required", param="messages")

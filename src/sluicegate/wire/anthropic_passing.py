@@ -17,16 +17,13 @@ from sluicegate.wire.anthropic_event import (
     KNOWN_BLOCKS,
     KNOWN_DELTAS,
     KNOWN_EVENTS,
-    Block,
-    Delta,
-    Message,
     PieceReader,
-    StreamPiece,
     decode_piece,
     failure,
 )
 from sluicegate.wire.anthropic_folding import unfold
 from sluicegate.wire.anthropic_passed_answer import AnthropicAnswer, right_stop_reason, with_our_ids
+from sluicegate.wire.anthropic_shapes import Block, Delta, Message, StreamPiece
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage, write_usage
 from sluicegate.wire.json_edit import Edit
@@ -124,12 +121,16 @@ class AnthropicStream:
                 self._count_text(usual.text)
                 self.out.append(events)
                 return
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload, piece in self._reader.feed(data):
             self._take(payload, piece)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes is looked at any more; asked anew after each event, as each may end it."""
+        return self.ended or self.error is not None
 
     def finish(self) -> None:
         """Take the end of the body.
@@ -137,11 +138,11 @@ class AnthropicStream:
         Raises:
             DecodeError: the answer was cut: `message_stop` never came.
         """
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload, piece in self._reader.finish():
             self._take(payload, piece)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
         raise DecodeError(FORMAT, None, "the stream ended without message_stop")
 

@@ -8,7 +8,8 @@ import msgspec
 
 from sluicegate.errors import DecodeError
 from sluicegate.wire import json_edit
-from sluicegate.wire.anthropic_event import FORMAT, PieceReader, StreamPiece, whole_characters
+from sluicegate.wire.anthropic_event import FORMAT, PieceReader, whole_characters
+from sluicegate.wire.anthropic_shapes import StreamPiece
 from sluicegate.wire.sse import BOM
 
 MAX_BYTES = 16_777_216

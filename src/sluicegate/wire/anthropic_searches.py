@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sluicegate.messages import WebSearch
+from sluicegate.wire.anthropic_search_shapes import Found, SearchInput
 from sluicegate.wire.json_text import quote
 
 TOOL = "web_search"
@@ -18,17 +19,8 @@ OWN_ID = "srvtoolu_gw1_"
 """How the ids of searches begin that another vendor made."""
 
 
-class _Input(msgspec.Struct, gc=False):
-    query: str = ""
-
-
-class _Found(msgspec.Struct, gc=False):
-    url: str = ""
-    title: str | None = None
-
-
-_read_input = msgspec.json.Decoder(_Input).decode
-_read_found = msgspec.json.Decoder(list[_Found]).decode
+_read_input = msgspec.json.Decoder(SearchInput).decode
+_read_found = msgspec.json.Decoder(list[Found]).decode
 
 
 class SearchesRead:

@@ -29,7 +29,7 @@ def read_request(body: bytes, path_model: str | None, path_streams: bool) -> Gem
     return GeminiRequest(body, path_model or "", stream=path_streams)
 
 
-CODEC = Codec(
+CODEC: Codec = Codec(
     name="gemini",
     vendor="google",
     tells_searches=True,

@@ -36,21 +36,10 @@ from sluicegate.messages import (
     WebSearch,
 )
 from sluicegate.wire import gemini_usual
-from sluicegate.wire.gemini_chunk import (
-    FORMAT,
-    Blob,
-    Candidate,
-    Chunk,
-    ChunkReader,
-    Code,
-    FunctionCall,
-    Part,
-    decode_chunk,
-    split_objects,
-    whole_characters,
-)
+from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects, whole_characters
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
 from sluicegate.wire.gemini_grounding import TextSoFar, read_citations, read_search
+from sluicegate.wire.gemini_shapes import Blob, Candidate, Chunk, Code, FunctionCall, Part
 from sluicegate.wire.gemini_signature import read_signature
 from sluicegate.wire.gemini_usage import read_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk

@@ -208,14 +208,15 @@ class ContentReader:
         kind = (media.text("mimeType") or "").lower()
         name = media.text("displayName")
         data = media.base64("data")
-        url = media.text("fileUri")
+        url: str | None = media.text("fileUri")
         if data is None and not url:
             raise bad_field(media.path, "must hold data or fileUri")
         if data is not None and not kind:
             raise bad_field(media.at("mimeType"), "missing required field")
-        kept = None
+        kept: str | None = None
         if url is not None and is_service_address(url):
-            url, kept = None, url  # for any other vendor a name, not a place
+            kept = url  # for any other vendor a name, not a place
+            url = None
         if kind.startswith("image/"):
             return Image(data=data, media_type=kind, url=url, file_id=kept, detail=detail)
         if kind.startswith("audio/") and data is not None:

@@ -14,17 +14,10 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, gemini_errors, gemini_usual, json_edit
 from sluicegate.wire.gemini_answer_encoder import ArrayFrames
-from sluicegate.wire.gemini_chunk import (
-    FORMAT,
-    Candidate,
-    Chunk,
-    ChunkReader,
-    decode_chunk,
-    split_objects,
-    whole_characters,
-)
+from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects, whole_characters
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
 from sluicegate.wire.gemini_passed_answer import is_mixed, part_texts, parted, parts_of, searches_of
+from sluicegate.wire.gemini_shapes import Candidate, Chunk
 from sluicegate.wire.gemini_usage import read_usage, settled_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
 from sluicegate.wire.json_edit import Edit
@@ -120,12 +113,16 @@ class GeminiStream:
         usual = self._usual
         if usual is not None and self._reader.clean and self._pass_usual(usual, data):
             return
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload, chunk in self._reader.feed(data):
             self._take(payload, chunk, data)
             if self.error is not None:
                 return
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes is looked at any more; asked anew after each event, as each may end it."""
+        return self.ended or self.error is not None
 
     def finish(self) -> None:
         """Take the end of the body, which is the end of the answer.
@@ -133,7 +130,7 @@ class GeminiStream:
         Raises:
             DecodeError: the answer was cut: a candidate has no finish reason.
         """
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         try:
             for payload, chunk in self._reader.finish():

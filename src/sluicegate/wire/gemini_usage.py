@@ -4,19 +4,14 @@ The candidates' count leaves thoughts out, and the prompt's count what hosted to
 what the total leaves for it. In a stream each report replaces the one before. Source: wire formats page `usage.md`.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
+from sluicegate.wire.gemini_usage_shapes import Details, Reported
 from sluicegate.wire.openai_usage import count, with_members, without_negatives
-
-
-class _Details(msgspec.Struct, gc=False):
-    modality: Any = None
-    tokenCount: Any = None
-
 
 _TIERS = {
     "default": "standard",
@@ -25,22 +20,9 @@ _TIERS = {
     "priority": "priority",
     "fast": "priority",
 }
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
 
 
-class _Reported(msgspec.Struct, gc=False):
-    promptTokenCount: _Count = None
-    cachedContentTokenCount: _Count = None
-    candidatesTokenCount: _Count = None
-    thoughtsTokenCount: _Count = None
-    toolUsePromptTokenCount: _Count = None
-    totalTokenCount: _Count = None
-    promptTokensDetails: list[_Details] | None = None
-    candidatesTokensDetails: list[_Details] | None = None
-    serviceTier: str | None = None
-
-
-_decode = msgspec.json.Decoder(_Reported).decode
+_decode = msgspec.json.Decoder(Reported).decode
 
 
 def read_usage(raw: bytes | msgspec.Raw, *, excludes_cache: bool = False) -> Usage | None:
@@ -98,10 +80,10 @@ def usage_of(raw: bytes | msgspec.Raw, *, excludes_cache: bool = False) -> Usage
     return usage
 
 
-def _read_odd(raw: bytes | msgspec.Raw) -> _Reported:
+def _read_odd(raw: bytes | msgspec.Raw) -> Reported:
     """Read a usage object in which something is of another type, or some count is none."""
     value: Any = msgspec.json.decode(raw)
-    reported = _Reported()
+    reported = Reported()
     if isinstance(value, dict):
         for name in _COUNTS:
             setattr(reported, name, count(value.get(name)))
@@ -110,10 +92,10 @@ def _read_odd(raw: bytes | msgspec.Raw) -> _Reported:
     return reported
 
 
-_COUNTS = [name for name in _Reported.__struct_fields__ if name.endswith("Count")]
+_COUNTS = [name for name in Reported.__struct_fields__ if name.endswith("Count")]
 
 
-def _of(details: list[_Details], modality: str) -> int | None:
+def _of(details: list[Details], modality: str) -> int | None:
     counts = [count(detail.tokenCount) for detail in details if detail.modality == modality]
     known = [tokens for tokens in counts if tokens is not None]
     return sum(known) if known else None

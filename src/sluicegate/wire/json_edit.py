@@ -33,15 +33,17 @@ _SURROGATE = re.compile(rb"\\\\|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
 """Escaped backslashes are matched too, so that what follows them is not taken for an escape."""
 
 
-class Member(msgspec.Struct, frozen=True, gc=False):
+class Member:
     """One member of a JSON object, by offsets into the bytes it was read from."""
 
-    key: str
-    key_at: int
-    """Of the opening quote of the key."""
-    start: int
-    end: int
-    """Of the value."""
+    __slots__ = ("end", "key", "key_at", "start")
+
+    def __init__(self, key: str, key_at: int, start: int, end: int) -> None:
+        """Take the key, and where its opening quote, the value's first byte and the byte behind the value are."""
+        self.key = key
+        self.key_at = key_at
+        self.start = start
+        self.end = end
 
 
 Edit = tuple[int, int, bytes]

@@ -16,7 +16,8 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit, openai_errors, usual_event
 from sluicegate.wire.half_characters import HalfCharacters
-from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
+from sluicegate.wire.openai_chat_answer import ChatAnswer
+from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import (
     FINISH_REASONS,
     Choice,
@@ -141,12 +142,16 @@ class ChatStream:
             if event is not None:
                 self._pass_on(usual, event)
                 return
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for _, payload in self._reader.feed(data):
             self._take(payload)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes is looked at any more; asked anew after each event, as each may end it."""
+        return self.ended or self.error is not None
 
     def finish(self) -> None:
         """Take the end of the body.
@@ -154,7 +159,7 @@ class ChatStream:
         Raises:
             DecodeError: the answer was cut: neither marker nor finish reason came.
         """
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         try:
             for _, payload in self._reader.finish():
@@ -164,7 +169,7 @@ class ChatStream:
         except DecodeError:
             if not self._all_finished():
                 raise DecodeError("chat", None, "the stream ended inside an event") from None
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         if not self._all_finished():
             raise DecodeError("chat", None, "the stream ended without a finish reason or its end marker")
@@ -245,7 +250,7 @@ class ChatStream:
     def _take_done(self) -> None:
         for payload in self._halves.give_up():
             self._take_chunk(payload)
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         running = [state for state in self._states.values() if state.reason is None]
         if any(state.calls and not state.calls.whole for state in running):

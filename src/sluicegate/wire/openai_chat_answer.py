@@ -4,8 +4,6 @@ Put right as in a stream: model, id where it is missing or hidden, created, obje
 what SDKs stumble over in tool calls. Source: wire formats page `chat-completions.md`; contract C3, C6, C7, C9.
 """
 
-from typing import Any
-
 import msgspec
 
 from sluicegate.errors import DecodeError
@@ -13,59 +11,13 @@ from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.json_edit import Edit
+from sluicegate.wire.openai_chat_answer_shapes import Answer, Choice, Identity
 from sluicegate.wire.openai_chat_chunk import FINISH_REASONS, ToolDelta, right_reason
 from sluicegate.wire.openai_tool_calls import arguments_of
 from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
-
-class Identity(msgspec.Struct, kw_only=True):
-    """How an answer names itself to the client."""
-
-    model: str
-    """The id the client asked for."""
-    fallback_id: str
-    """Used where the provider gives no id, or where its id is hidden."""
-    created: int
-    """Used where the provider gives none; seconds since 1970."""
-    hide_provider: bool = False
-
-
-class _Message(msgspec.Struct, gc=False):
-    role: Any = None
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-    tool_calls: list[ToolDelta] | None = None
-
-    def texts(self) -> list[str]:
-        texts = [self.content, self.reasoning_content or self.reasoning, self.refusal]
-        for call in self.tool_calls or ():
-            if isinstance(call.function, msgspec.Struct):
-                texts += (call.function.name, arguments_of(call))
-        return [text for text in texts if isinstance(text, str) and text]
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: Any = None
-    finish_reason: Any = None
-    message: _Message | None = None
-
-
-class _Answer(msgspec.Struct, gc=False):
-    id: Any = None
-    object: Any = None
-    created: Any = None
-    model: Any = None
-    choices: list[_Choice] | msgspec.UnsetType = msgspec.UNSET
-    usage: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    type: Any = None
-    service_tier: Any = None
-
-
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 class ChatAnswer:
@@ -89,7 +41,7 @@ class ChatAnswer:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             answer = None
         if answer is None or answer.error is not msgspec.UNSET or answer.choices is msgspec.UNSET:
-            self._read_error(body)
+            self.error = _error_in(body)
             if self.error is not None:
                 return
             if answer is None or answer.choices is msgspec.UNSET:
@@ -102,15 +54,6 @@ class ChatAnswer:
         self.upstream_id = answer.id if isinstance(answer.id, str) and answer.id else None
         for choice in self._choices:
             self.finish_reason = self._right_reason(choice)
-
-    def _read_error(self, body: bytes) -> None:
-        """Look for what a provider says instead of an answer. Raises DecodeError where it is no JSON object."""
-        top = {member.key: body[member.start : member.end] for member in json_edit.members(body, "chat")}
-        error = top.get("error")
-        if error is not None and not is_nothing(error):
-            self.error = read_stream_error(error)
-        elif top.get("object") == b'"error"' or ("choices" not in top and top.get("type") == b'"error"'):
-            self.error = read_stream_error(body)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""
@@ -191,14 +134,14 @@ class ChatAnswer:
         members = json_edit.members(self._body)
         return next(member.start for member in reversed(members) if member.key == "choices")
 
-    def _right_reason(self, choice: _Choice) -> str:
+    def _right_reason(self, choice: Choice) -> str:
         reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
         called = choice.message is not None and bool(choice.message.tool_calls)
         right = right_reason(reason, called=called)
         self.repaired |= right != choice.finish_reason
         return right
 
-    def _choice_edits(self, index: int, choice: _Choice, start: int) -> list[Edit]:
+    def _choice_edits(self, index: int, choice: Choice, start: int) -> list[Edit]:
         body = self._body
         wanted = {"finish_reason": msgspec.json.encode(self._right_reason(choice))}
         members = json_edit.inner_members(body, start)
@@ -248,7 +191,7 @@ class ChatAnswer:
         return edits
 
 
-def _is_regular(choice: _Choice) -> bool:
+def _is_regular(choice: Choice) -> bool:
     """Whether a choice needs no edit for sure: text with the right ends, which is what nearly every one is."""
     message = choice.message
     return (
@@ -269,3 +212,14 @@ def _numbered_calls(body: bytes, message_at: int) -> list[Edit]:
             for number, (at, _) in enumerate(json_edit.elements(body, member.start)):
                 edits += json_edit.settings(body, at, {"index": b"%d" % number})
     return edits
+
+
+def _error_in(body: bytes) -> StreamError | None:
+    """Look for what a provider says instead of an answer. Raises DecodeError where it is no JSON object."""
+    top = {member.key: body[member.start : member.end] for member in json_edit.members(body, "chat")}
+    error = top.get("error")
+    if error is not None and not is_nothing(error):
+        return read_stream_error(error)
+    if top.get("object") == b'"error"' or ("choices" not in top and top.get("type") == b'"error"'):
+        return read_stream_error(body)
+    return None

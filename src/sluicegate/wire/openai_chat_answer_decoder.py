@@ -33,8 +33,10 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.wire import usual_event
-from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
-from sluicegate.wire.openai_chat_chunk import Delta, Function, ToolDelta
+from sluicegate.wire.openai_chat_answer import ChatAnswer
+from sluicegate.wire.openai_chat_answer_shapes import Identity
+from sluicegate.wire.openai_chat_chunk import Function, ToolDelta
+from sluicegate.wire.openai_chat_stream_shapes import FullChoice, FullChunk, FullDelta
 from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_reasoning_state import read_entries
 from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
@@ -66,31 +68,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-class _Delta(Delta, gc=False):
-    reasoning_details: Any = None
-    annotations: Any = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: Any = None
-    delta: _Delta | None = None
-    finish_reason: Any = None
-    stop_reason: Any = None
-    logprobs: Any = None
-
-
-class _Chunk(msgspec.Struct, gc=False):
-    id: Any = None
-    object: Any = None
-    created: Any = None
-    type: Any = None
-    choices: list[_Choice] | None = None
-    usage: msgspec.Raw | msgspec.UnsetType = UNSET
-    error: msgspec.Raw | msgspec.UnsetType = UNSET
-    service_tier: Any = None
-
-
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_chunk = msgspec.json.Decoder(FullChunk).decode
 
 
 class _State:
@@ -163,7 +141,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
         self._ended = True
         self._usual = None
 
-    def _take_chunk(self, payload: bytes, chunk: _Chunk) -> None:
+    def _take_chunk(self, payload: bytes, chunk: FullChunk) -> None:
         events = self._events
         if isinstance(chunk.id, str) and chunk.id and self.upstream_id is None:
             self.upstream_id = chunk.id
@@ -186,7 +164,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
         if len(events) == before + 1 and self._learned < _RELEARN:
             self._learn(payload, chunk.choices, events[-1])
 
-    def _take_choice(self, choice: _Choice, place: int) -> None:
+    def _take_choice(self, choice: FullChoice, place: int) -> None:
         index = choice.index if type(choice.index) is int and choice.index >= 0 else place
         state = self._states.get(index)
         if state is None:
@@ -199,7 +177,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
         if isinstance(reason, str) and reason:
             self._take_finish(reason, choice.stop_reason, state, index)
 
-    def _take_delta(self, delta: _Delta, logprobs: Any, state: _State, index: int) -> None:
+    def _take_delta(self, delta: FullDelta, logprobs: Any, state: _State, index: int) -> None:
         events, count = self._events, self._count_text
         text, thought = _said(delta.content)
         reasoning = delta.reasoning_content
@@ -258,7 +236,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
             self._events.append(ToolCallEnd(state.open_call.index, index))
             state.open_call = None
 
-    def _learn(self, payload: bytes, choices: list[_Choice] | None, event: StreamEvent) -> None:
+    def _learn(self, payload: bytes, choices: list[FullChoice] | None, event: StreamEvent) -> None:
         """Remember an event that is one piece of text or arguments: the next of its kind needs no decoding."""
         delta = choices[0].delta if choices is not None and len(choices) == 1 else None
         if delta is None:

@@ -6,9 +6,10 @@ from sluicegate.errors import SluicegateError
 from sluicegate.wire import openai_errors
 from sluicegate.wire.continuous_usage import every_event
 from sluicegate.wire.openai_chat import ChatStream
-from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
+from sluicegate.wire.openai_chat_answer import ChatAnswer
 from sluicegate.wire.openai_chat_answer_decoder import ChatStreamDecoder, decode_answer
 from sluicegate.wire.openai_chat_answer_encoder import ChatStreamEncoder, encode_answer
+from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.openai_chat_request_decoder import decode_request
 from sluicegate.wire.openai_chat_request_encoder import encode_request, tool_names
@@ -64,7 +65,7 @@ def error_event(error: SluicegateError, request_id: str) -> bytes:
     return openai_errors.error_event(error)
 
 
-CODEC = Codec(
+CODEC: Codec = Codec(
     name="chat",
     vendor="openai",
     joins_usage=False,

@@ -6,13 +6,14 @@ Source: wire formats page `chat-completions.md`.
 
 import re
 from hashlib import blake2b
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
 from sluicegate.wire.kept_ids import may_name_ids
+from sluicegate.wire.openai_chat_request_shapes import Edges, Message
 from sluicegate.wire.openai_request import MAX_CHOICES, OpenAIRequest
 from sluicegate.wire.request_edges import (
     MEDIA_TOKENS,
@@ -27,22 +28,8 @@ from sluicegate.wire.request_edges import (
 __all__ = ["MEDIA_TOKENS", "READ_KEYS", "ChatRequest", "estimate_input", "read_members"]
 
 
-class _Message(msgspec.Struct, gc=False):
-    role: str
-    audio: Any = None
-
-
-class _Edges(msgspec.Struct, gc=False):
-    model: Any = None
-    messages: list[_Message] | None = None
-    stream: Any = None
-    n: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-
-
-_decode_messages = msgspec.json.Decoder(list[_Message]).decode
-_decode_edges = msgspec.json.Decoder(_Edges).decode
+_decode_messages = msgspec.json.Decoder(list[Message]).decode
+_decode_edges = msgspec.json.Decoder(Edges).decode
 
 
 class ChatRequest(OpenAIRequest):
@@ -61,7 +48,7 @@ class ChatRequest(OpenAIRequest):
             edges = _decode_edges(body)
         except msgspec.ValidationError:
             # One of them cannot be read; the others are told of first.
-            edges = _Edges(**{key: self._value(key) for key in _Edges.__struct_fields__ if key != "messages"})
+            edges = Edges(**{key: self._value(key) for key in Edges.__struct_fields__ if key != "messages"})
         self.model = needed_text("model", edges.model)
         self.stream = flag("stream", edges.stream)
         if edges.messages is None or not edges.messages:

@@ -5,12 +5,12 @@ ask for sound come here. Source: wire formats page `chat-completions.md`; design
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sluicegate.wire import Bill
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_chat import ChatStream
-from sluicegate.wire.openai_chat_answer import ChatAnswer, Identity
+from sluicegate.wire.openai_chat_answer import ChatAnswer
+from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import Choice, Chunk
 from sluicegate.wire.openai_chat_edits import ChoiceState
 from sluicegate.wire.openai_tool_calls import Piece
@@ -23,14 +23,30 @@ class SoundingChatStream(ChatStream):
 
     __slots__ = ("_close",)
 
-    def __init__(self, close: Callable[[str], str], identity: Identity, **options: Any) -> None:
+    def __init__(
+        self,
+        close: Callable[[str], str],
+        identity: Identity,
+        *,
+        count_text: Callable[[str], None],
+        keep_null_usage: bool,
+        repair: bool,
+        choices: int,
+        max_event_bytes: int,
+    ) -> None:
         """Start an answer.
 
         Args:
-            close: turns a provider's id into ours.
-            identity, options: as of any chat stream.
+            close: turns a provider's id into ours; all others are those of any chat stream.
         """
-        super().__init__(identity, **options)
+        super().__init__(
+            identity,
+            count_text=count_text,
+            keep_null_usage=keep_null_usage,
+            repair=repair,
+            choices=choices,
+            max_event_bytes=max_event_bytes,
+        )
         self._close = close
 
     def _take_text(self, payload: bytes, chunk: Chunk, choices: list[Choice]) -> bool:

@@ -31,7 +31,7 @@ def error_event(error: SluicegateError, request_id: str) -> bytes:
     return openai_errors.error_event(error)
 
 
-CODEC = Codec(
+CODEC: Codec = Codec(
     name="completions",
     vendor="openai",
     joins_usage=False,

@@ -93,12 +93,16 @@ class CompletionStream:
                 self._options.count_text(usual.text)
                 self.out.append(event)
                 return
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload in self._payloads.feed(data):
             self._take(payload)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes is looked at any more; asked anew after each event, as each may end it."""
+        return self.ended or self.error is not None
 
     def finish(self) -> None:
         """Take the end of the body.
@@ -106,7 +110,7 @@ class CompletionStream:
         Raises:
             DecodeError: the answer was cut: neither marker nor finish reason came.
         """
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         try:
             for payload in self._payloads.finish():
@@ -114,7 +118,7 @@ class CompletionStream:
         except DecodeError:
             if not self._all_finished():
                 raise DecodeError(FORMAT, None, "the stream ended inside an event") from None
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         if not self._all_finished():
             raise DecodeError(FORMAT, None, "the stream ended without a finish reason or its end marker")

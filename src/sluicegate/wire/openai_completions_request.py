@@ -4,11 +4,11 @@ Source: wire formats page `completions.md`, "Request".
 """
 
 from hashlib import blake2b
-from typing import Any
 
 import msgspec
 
 from sluicegate.errors import BadRequest
+from sluicegate.wire.openai_completions_request_shapes import Edges
 from sluicegate.wire.openai_request import MAX_CHOICES, OpenAIRequest
 from sluicegate.wire.request_edges import estimate_input, flag, needed_text, number
 
@@ -17,15 +17,7 @@ DEFAULT_MAX_TOKENS = 16
 _HASHED_BYTES = 1024
 
 
-class _Edges(msgspec.Struct, gc=False):
-    model: Any = None
-    stream: Any = None
-    n: Any = None
-    best_of: Any = None
-    max_tokens: Any = None
-
-
-_decode_edges = msgspec.json.Decoder(_Edges).decode
+_decode_edges = msgspec.json.Decoder(Edges).decode
 
 
 class CompletionRequest(OpenAIRequest):
@@ -44,7 +36,7 @@ class CompletionRequest(OpenAIRequest):
             edges = _decode_edges(body)
         except msgspec.ValidationError:
             # One of them cannot be read; the others are told of first.
-            edges = _Edges(**{key: self._value(key) for key in _Edges.__struct_fields__})
+            edges = Edges(**{key: self._value(key) for key in Edges.__struct_fields__})
         self.model = needed_text("model", edges.model)
         self.stream = flag("stream", edges.stream)
         self.prompts = self._count_prompts()

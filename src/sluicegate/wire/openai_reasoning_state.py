@@ -136,7 +136,7 @@ def _text(entry: dict[str, Any]) -> str:
 
 def _kept(entry: dict[str, Any]) -> Opaque:
     """Return an entry of a chat server as state of its own, to be given back as it came."""
-    bare = {key: value for key, value in entry.items() if key not in ("index", *_TEXT_KEYS)}
+    bare = {key: value for key, value in entry.items() if key != "index" and key not in _TEXT_KEYS}
     return Opaque(
         vendor=VENDOR,
         kind="signature" if isinstance(entry.get("signature"), str) else "encrypted",

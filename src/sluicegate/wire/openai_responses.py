@@ -25,7 +25,7 @@ def read_request(body: bytes, path_model: str | None = None, path_streams: bool 
     return ResponsesRequest(body)
 
 
-CODEC = Codec(
+CODEC: Codec = Codec(
     name="responses",
     vendor="openai",
     tells_searches=True,

@@ -40,10 +40,6 @@ from sluicegate.wire.openai_responses_event import (
     FORMAT,
     STARTS,
     TEXTS,
-    Item,
-    Part,
-    Piece,
-    Response,
     TextFamily,
     decode_item,
     decode_part,
@@ -57,6 +53,7 @@ from sluicegate.wire.openai_responses_event import (
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
 from sluicegate.wire.openai_responses_searches import KIND as SEARCH
 from sluicegate.wire.openai_responses_searches import read_search
+from sluicegate.wire.openai_responses_shapes import Item, Part, Piece, Response
 from sluicegate.wire.openai_responses_usage import read_usage
 from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.sse import MAX_EVENT_BYTES

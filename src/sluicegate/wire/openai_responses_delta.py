@@ -84,10 +84,10 @@ class UsualDelta:
 
         They are decoded at once, as the elements of an array.
         """
-        if self._burst is None:
-            self._make_burst()
-            assert self._burst is not None, "it has just been made"
-        found = self._burst.findall(data)
+        burst = self._burst
+        if burst is None:
+            burst = self._burst = self._make_burst()
+        found = burst.findall(data)
         if not found:
             return None
         columns = list(zip(*found, strict=True))
@@ -109,7 +109,7 @@ class UsualDelta:
         self.number = number
         return "".join(texts)
 
-    def _make_burst(self) -> None:
+    def _make_burst(self) -> re.Pattern[bytes]:
         slots = [_TEXT, _PADDING if self._padded else b"()"]
         places = ["text", "padding"]
         pattern = b""
@@ -124,8 +124,8 @@ class UsualDelta:
                 self._plain_bytes += len(edge)
             if place < 2:
                 pattern += slots[place]
-        self._burst = re.compile(pattern)
         self._groups = (places.index("text"), places.index("number") if "number" in places else 0)
+        return re.compile(pattern)
 
 
 def learn(payload: bytes, kind: str) -> UsualDelta | None:

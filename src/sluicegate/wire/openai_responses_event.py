@@ -6,17 +6,17 @@ does not fit the known types is still an event, of which only its type is known.
 """
 
 import contextlib
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError
 from sluicegate.wire import json_edit
+from sluicegate.wire.openai_responses_shapes import Item, Part, Piece, Response, Typed
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 FORMAT = "responses"
-NULL = msgspec.Raw(b"null")
 
 
 Place = Literal["content_index", "summary_index"]
@@ -74,85 +74,8 @@ KNOWN_EVENTS = (
 """Events that are understood; of any other one only its type is."""
 
 
-class Part(msgspec.Struct, gc=False):
-    """A content part, or a part of a summary."""
-
-    type: str = ""
-    text: str | None = None
-    refusal: str | None = None
-    annotations: list[dict[str, Any]] | None = None
-    logprobs: list[dict[str, Any]] | None = None
-
-
-class Item(msgspec.Struct, gc=False):
-    """An item of the output, of the kinds that have words in the vocabulary; of others only the type counts."""
-
-    type: str = ""
-    id: str | None = None
-    status: str | None = None
-    call_id: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    arguments: str | None = None
-    input: str | None = None
-    encrypted_content: str | None = None
-    content: list[Part] | None = None
-    summary: list[Part] | None = None
-    action: msgspec.Raw = NULL
-    """Of a hosted tool's call."""
-
-
-class _IncompleteDetails(msgspec.Struct, gc=False):
-    reason: str | None = None
-
-
-class Response(msgspec.Struct, gc=False):
-    """The response as lifecycle events tell it, or a whole answer."""
-
-    id: Any = None
-    object: Any = None
-    created_at: Any = None
-    model: Any = None
-    status: Any = None
-    error: msgspec.Raw = NULL
-    incomplete_details: _IncompleteDetails | None = None
-    output: msgspec.Raw = NULL
-    usage: msgspec.Raw = NULL
-    tool_usage: msgspec.Raw = NULL
-    service_tier: Any = None
-    type: Any = None
-
-
-class Piece(msgspec.Struct, gc=False):
-    """An event's payload."""
-
-    type: str = ""
-    sequence_number: int | None = None
-    output_index: int | None = None
-    content_index: int | None = None
-    summary_index: int | None = None
-    item_id: str | None = None
-    delta: str | None = None
-    text: str | None = None
-    refusal: str | None = None
-    arguments: str | None = None
-    input: str | None = None
-    name: str | None = None
-    item: msgspec.Raw = NULL
-    part: msgspec.Raw = NULL
-    response: msgspec.Raw = NULL
-    annotation: msgspec.Raw = NULL
-    logprobs: list[dict[str, Any]] | None = None
-    error: msgspec.Raw = NULL
-
-
-class _Typed(msgspec.Struct, gc=False):
-    type: Any = None
-    id: Any = None
-
-
 _decode_piece = msgspec.json.Decoder(Piece).decode
-_decode_typed = msgspec.json.Decoder(_Typed).decode
+_decode_typed = msgspec.json.Decoder(Typed).decode
 _decode_item = msgspec.json.Decoder(Item).decode
 _decode_part = msgspec.json.Decoder(Part).decode
 _decode_response = msgspec.json.Decoder(Response).decode

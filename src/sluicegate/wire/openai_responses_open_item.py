@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_responses_event import ARGUMENTS, NULL, TEXTS, Item, Piece, Place
+from sluicegate.wire.openai_responses_event import ARGUMENTS, TEXTS, Place
+from sluicegate.wire.openai_responses_shapes import NULL, Item, Piece
 from sluicegate.wire.openai_responses_unfolding import (
     Event,
     Object,

@@ -12,7 +12,6 @@ from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_responses_event import (
     FORMAT,
-    Response,
     decode_item,
     decode_response,
     failed_response,
@@ -20,6 +19,7 @@ from sluicegate.wire.openai_responses_event import (
     text_of,
     whole_characters,
 )
+from sluicegate.wire.openai_responses_shapes import Response
 from sluicegate.wire.openai_responses_unfolding import fold
 from sluicegate.wire.openai_responses_usage import read_usage, settled_usage
 from sluicegate.wire.openai_usage import with_members

@@ -24,8 +24,6 @@ from sluicegate.wire.openai_responses_event import (
     KNOWN_EVENTS,
     STARTS,
     TEXTS,
-    Piece,
-    Response,
     decode_item,
     decode_part,
     decode_piece,
@@ -36,6 +34,7 @@ from sluicegate.wire.openai_responses_event import (
 )
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer, finish_reason_of
 from sluicegate.wire.openai_responses_repair import ItemRepair
+from sluicegate.wire.openai_responses_shapes import Piece, Response
 from sluicegate.wire.openai_responses_unfolding import Event, event, unfold
 from sluicegate.wire.openai_responses_usage import read_usage, settled_usage
 from sluicegate.wire.sse import frame_named
@@ -115,12 +114,16 @@ class ResponsesStream:
                 self._number = usual.number
                 self.out.append(data if self._usual_id is None else data.replace(*self._usual_id))
                 return
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload in self._reader.feed(data):
             self._take(payload)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes is looked at any more; asked anew after each event, as each may end it."""
+        return self.ended or self.error is not None
 
     def finish(self) -> None:
         """Take the end of the body.
@@ -128,11 +131,11 @@ class ResponsesStream:
         Raises:
             DecodeError: the answer was cut: no terminal event came.
         """
-        if self.ended or self.error is not None:
+        if self._is_over():
             return
         for payload in self._reader.finish():
             self._take(payload)
-            if self.ended or self.error is not None:
+            if self._is_over():
                 return
         raise DecodeError(FORMAT, None, "the stream ended without its terminal event")
 

@@ -13,11 +13,8 @@ from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_event import (
     ARGUMENTS,
     FORMAT,
-    NULL,
     PART_EVENTS,
     TEXTS,
-    Item,
-    Piece,
     Place,
     decode_item,
     decode_part,
@@ -31,6 +28,7 @@ from sluicegate.wire.openai_responses_open_item import (
     OpenPart,
     place_of,
 )
+from sluicegate.wire.openai_responses_shapes import NULL, Item, Piece
 from sluicegate.wire.openai_responses_unfolding import Event, Object, event, unfold_item
 
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
@@ -38,6 +36,8 @@ _FAMILY_OF_PART = {family.part: name for name, family in TEXTS.items()}
 _COMPLETED = b'"completed"'
 _decode = msgspec.json.Decoder(Object).decode
 _encode = msgspec.json.Encoder().encode
+_WITH_STATUS = (*CALLS, "message")
+"""Items that say whether they are whole."""
 
 
 class ItemRepair:
@@ -205,7 +205,7 @@ class ItemRepair:
             wanted["name"] = bytes(opened.members["name"])
         if opened.kind == "function_call" and not (item.arguments or "").strip():
             wanted["arguments"] = _encode("".join(opened.texts))
-        if item.status is None and opened.kind in (*CALLS, "message"):
+        if item.status is None and opened.kind in _WITH_STATUS:
             wanted["status"] = _COMPLETED
         self._differs |= bool(wanted)
         self._done[opened.index] = msgspec.Raw(json_edit.changed(bytes(piece.item), wanted))
@@ -217,7 +217,7 @@ class ItemRepair:
         index = -1 - self._count  # a place that no provider uses
         opened = self._new_item(index, item, members)
         del self._open[index]
-        if item.type in (*CALLS, "message") and item.status is None:
+        if item.type in _WITH_STATUS and item.status is None:
             members["status"] = msgspec.Raw(_COMPLETED)
         if item.type == "function_call" and not (item.arguments or "").strip():
             members["arguments"] = msgspec.Raw(_encode(NO_ARGUMENTS))
@@ -244,7 +244,7 @@ class ItemRepair:
         else:
             events = item.owed_arguments("") if item.kind in CALLS else item.close_part()
             members = item.gathered(status)
-        if item.kind in (*CALLS, "message"):
+        if item.kind in _WITH_STATUS:
             members.setdefault("status", msgspec.Raw(_COMPLETED))
         self._done[item.index] = msgspec.Raw(_encode(members))
         return [*events, event("response.output_item.done", output_index=item.index, item=members)]

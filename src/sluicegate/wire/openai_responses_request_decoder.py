@@ -90,7 +90,7 @@ class _RequestReader:
 
     def _refuse_state(self, raw: bytes) -> None:
         top = json_edit.decode_top(raw, "responses")
-        for key in _STATE & top.keys():
+        for key in _STATE.intersection(top):
             if bytes(top[key]) not in SAID_NOTHING:
                 self._notes.reject(key, _NOT_KEPT.get(key, "it stands for what another provider keeps"))
         if self._top.background:

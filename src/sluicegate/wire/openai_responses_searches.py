@@ -8,7 +8,7 @@ import msgspec
 
 from sluicegate.messages import WebSearch
 from sluicegate.wire.json_text import quote
-from sluicegate.wire.openai_responses_event import Item
+from sluicegate.wire.openai_responses_shapes import Item
 
 KIND = "web_search_call"
 SEARCH_SOURCES = b'"web_search_call.action.sources"'

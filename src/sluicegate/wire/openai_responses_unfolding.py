@@ -14,14 +14,13 @@ from sluicegate.wire.openai_responses_event import (
     ARGUMENTS,
     ENDS,
     FORMAT,
-    NULL,
     TEXTS,
-    Piece,
     decode_piece,
     decode_response,
     failure,
     output_of,
 )
+from sluicegate.wire.openai_responses_shapes import NULL, Piece
 
 Object = dict[str, msgspec.Raw]
 _decode = msgspec.json.Decoder(Object).decode

@@ -7,9 +7,10 @@ import msgspec
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_responses_event import Response, decode_item, output_of
+from sluicegate.wire.openai_responses_event import decode_item, output_of
 from sluicegate.wire.openai_responses_searches import KIND as SEARCH
 from sluicegate.wire.openai_responses_searches import read_search
+from sluicegate.wire.openai_responses_shapes import Response
 from sluicegate.wire.openai_usage import count, with_members, without_negatives
 
 

@@ -1,12 +1,13 @@
 """Usage as the chat and completions formats spell it, read and written. Source: wire formats page `usage.md`."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import Usage
 from sluicegate.wire import json_edit
+from sluicegate.wire.openai_usage_shapes import Reported, Said, Totals
 
 
 def count(value: object) -> int | None:
@@ -27,31 +28,9 @@ _TIERS = {
     "priority": "priority",
     "fast": "priority",
 }
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
 
 
-class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: _Count = None
-    cache_write_tokens: _Count = None
-    audio_tokens: _Count = None
-    image_tokens: _Count = None
-
-
-class _CompletionDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: _Count = None
-    audio_tokens: _Count = None
-    accepted_prediction_tokens: _Count = None
-    rejected_prediction_tokens: _Count = None
-
-
-class _Reported(msgspec.Struct, gc=False):
-    prompt_tokens: _Count = None
-    completion_tokens: _Count = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-
-
-_decode_reported = msgspec.json.Decoder(_Reported).decode
+_decode_reported = msgspec.json.Decoder(Reported).decode
 
 
 def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
@@ -108,11 +87,7 @@ def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
     return usage
 
 
-class _Totals(msgspec.Struct, gc=False):
-    total_tokens: _Count = None
-
-
-_decode_totals = msgspec.json.Decoder(_Totals).decode
+_decode_totals = msgspec.json.Decoder(Totals).decode
 
 
 def read_normal_usage(raw: bytes, can: Capabilities) -> Usage | None:
@@ -168,13 +143,7 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
-class _Said(msgspec.Struct, gc=False):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-    total_tokens: Any = None
-
-
-_decode_said = msgspec.json.Decoder(_Said).decode
+_decode_said = msgspec.json.Decoder(Said).decode
 
 
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
@@ -191,7 +160,7 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     try:
         said = _decode_said(reported)
     except msgspec.DecodeError:  # a number beyond all bounds
-        said = _Said()
+        said = Said()
     if (
         said.prompt_tokens == into
         and said.completion_tokens == out

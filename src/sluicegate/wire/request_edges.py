@@ -7,6 +7,8 @@ the gate reads. Everything deeper is left to each format.
 import re
 from collections.abc import Callable, Container
 
+from mypy_extensions import mypyc_attr
+
 from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.wire import json_edit
 from sluicegate.wire.json_edit import Member
@@ -77,6 +79,7 @@ def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
     return members, by_key
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReadBody:
     """A body whose top level was read strictly; its values by key, as they stand. Offsets are into `body`."""
 

@@ -67,7 +67,8 @@ class GeminiResumption:
     def take(self, data: bytes) -> None:
         """Need nothing of the answer."""
 
-    take_whole = take
+    def take_whole(self, body: bytes) -> None:
+        """Need nothing of it either."""
 
     def next_body(self, pause: Pause, output_tokens: int) -> bytes | None:
         """Return the request with the token; the same token again would only bring the same again."""

@@ -152,9 +152,9 @@ def from_response(
         if isinstance(error, str):
             message, typed = error, True
         elif isinstance(error, dict):
-            message = error.get("message") or ""
-            typed = isinstance(message, str) and bool(message)
-            message = message if isinstance(message, str) else ""
+            said: Any = error.get("message")
+            message = said if isinstance(said, str) else ""
+            typed = bool(message)
             code, kind = error.get("code"), error.get("type") or error.get("status")
             details = error.get("details")
             if isinstance(details, dict) and isinstance(details.get("error_code"), str):

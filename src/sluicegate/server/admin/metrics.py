@@ -11,7 +11,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sluicegate.server.telemetry import METRICS, Metric, Snapshot
+from sluicegate.server.tally import Snapshot
+from sluicegate.server.telemetry import METRICS, Metric
 
 PREFIX = "sluicegate_"
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
 from sluicegate.errors import ClientError, UpstreamError
-from sluicegate.messages import Usage
-from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.messages import Shape, Usage
+from sluicegate.routing.catalog import Deployment, Model, Provider, StreamClocks
 from sluicegate.server import telemetry
 from sluicegate.server.deployments import Standing
 from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
@@ -20,8 +20,8 @@ from sluicegate.server.interpreter import AttemptState, Interpreter
 from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
 from sluicegate.server.relay import Ending, Relay
-from sluicegate.server.serving.attempt import Prepared
 from sluicegate.server.serving.limited import LimitedRequest
+from sluicegate.server.targets import Target
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.two_part_stream import WatchedStream
 
@@ -113,11 +113,18 @@ class HedgedRequest(LimitedRequest):
         lane.kept = self._kept()
         self._hedged = Hedged(place, first.place)
         self._restore(first)
-        return lane, self._second(race, lane, prepared)
+        return lane, self._second(race, lane, *prepared)
 
-    async def _second(self, race: Race, lane: Lane, prepared: Prepared) -> Outcome:
-        provider, format, target, clocks, body = prepared
-        del prepared
+    async def _second(
+        self,
+        race: Race,
+        lane: Lane,
+        provider: Provider,
+        format: Shape,
+        target: Target,
+        clocks: StreamClocks,
+        body: bytes,
+    ) -> Outcome:
         timeout_s = min(clocks.connect_timeout_s, self._due_at - self._loop.time())
         try:
             connection = self._bench.pool.take(target.origin)
@@ -133,7 +140,8 @@ class HedgedRequest(LimitedRequest):
         lane.relay, lane.kept = relay, self._kept()
         self._restore(other)
         running = relay.run(connection, head, body, shared=True)
-        del body, head, other
+        body = head = b""  # this frame lives as long as the stream
+        del other
         return await running, relay.error
 
     def _kept(self) -> _Kept:

@@ -17,7 +17,6 @@ from sluicegate.server.exchange import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
 from sluicegate.server.serving.attempts import TriedRequest
-from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.request_edges import cache_marks, media_tokens
@@ -178,7 +177,9 @@ class ServedRequest(TriedRequest):
         prompt = PLAIN
         if others or (price is not None and has_dearer_input(price)):
             prompt = self._prompt()
-        self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
+        self._tab = self._bench.open_tab(
+            till, self._key, price, self._row, others, tier, units, budget, prompt
+        )
         covered = await self._tab.reserve(
             request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
             output * request.choices,

@@ -101,17 +101,9 @@ class RequestState:
     _tab: Tab
     _meter: Meter
     """Of the attempt that runs; like all below, set once the request is admitted."""
-    _due_at: float
-    """Loop time by which it must have ended."""
-    _place: int
-    """Of the target that is being tried, in `_targets`."""
-    _number: int
-    """Of the attempt that runs, counting from 1."""
     _deployment: Deployment
     _standing: Standing
     """What is known of the deployment that is being asked."""
-    _asked_at: float
-    """When it was asked, by the monotonic clock."""
 
     def __init__(
         self,
@@ -129,6 +121,14 @@ class RequestState:
         self._loop = bench.deadlines.loop
         self._started_at = time.time()
         self._started = exchange.received_at
+        self._due_at = 0.0
+        """Loop time by which it must have ended; like the three below, set once the request is admitted."""
+        self._place = 0
+        """Of the target that is being tried, in `_targets`."""
+        self._number = 0
+        """Of the attempt that runs, counting from 1."""
+        self._asked_at = 0.0
+        """When the deployment was asked, by the monotonic clock."""
         self._called = 0.0
         self._first_content: float | None = None
         self._attempts = 0

@@ -58,7 +58,11 @@ class EventStream(EndpointStream):
         if self.error is not None or event.data == b"[DONE]":
             return
         fields = json_edit.decode_top(event.data, "sse")
-        kind = json_edit.loads(fields["type"]) if "type" in fields else event.name.decode("utf-8", "replace")
+        kind = (
+            json_edit.loads(bytes(fields["type"]))
+            if "type" in fields
+            else event.name.decode("utf-8", "replace")
+        )
         if kind == "error" or "error" in fields:
             self.error = read_stream_error(bytes(fields.get("error") or event.data))
             return
@@ -70,7 +74,7 @@ class EventStream(EndpointStream):
             self._add_usage(self._usage_of(json_edit.loads(event.data)))
             return
         if "delta" in fields and bytes(fields["delta"]).startswith(b'"'):
-            self._count_text(json_edit.loads(fields["delta"]))
+            self._count_text(json_edit.loads(bytes(fields["delta"])))
         self._put_out(event)
 
     def _add_usage(self, usage: Usage | None) -> None:
