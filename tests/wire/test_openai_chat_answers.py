@@ -46,6 +46,7 @@ from tests.wire.openai_world import (
     DONE,
     MODEL,
     ch,
+    cp,
     decoded,
     fixture,
     plain,
@@ -457,6 +458,21 @@ def test_b104_two_choices_of_a_provider() -> None:
     for pieces in ways(data):
         events = decoded(pieces, "chat")
         assert told(events, "chat").parsed().texts == ("a", "bc")
+
+
+@pytest.mark.parametrize("index", [b"1024", b"1180591620717411303424"])
+@pytest.mark.parametrize("format", ["chat", "completions", "gemini"])
+def test_a_choice_beyond_all_that_can_be_asked_for_is_refused(format: str, index: bytes) -> None:
+    event = {
+        "chat": ch({"content": "a"}, index=77),
+        "completions": cp("a", index=77),
+        "gemini": sse({"candidates": [{"content": {"parts": [{"text": "a"}]}, "index": 77}]}),
+    }[format]
+    body = event.replace(b"77", index)
+    with pytest.raises(DecodeError, match="beyond"):
+        decoded([body], format)
+    with pytest.raises(DecodeError, match="beyond"):
+        FORMATS[format].decode_answer(body.removeprefix(b"data: ").replace(b"delta", b"message"), CAN)
 
 
 def test_b044_b119_interleaved_calls_are_put_one_after_another() -> None:

@@ -46,6 +46,7 @@ from sluicegate.wire.gemini_usual import UsualChunk
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.sse import MAX_EVENT_BYTES
+from sluicegate.wire.translation import checked_choice
 
 _RELEARN = 8
 """How often the usual event may change its shape before we stop looking for it."""
@@ -287,7 +288,7 @@ class GeminiAnswerDecoder:
             index = place
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(index)
+            choice = self._choices[index] = _Choice(checked_choice(index, "gemini"))
         return choice
 
     def _learn(self, payload: bytes, chunk: Chunk, wire: bytes) -> None:

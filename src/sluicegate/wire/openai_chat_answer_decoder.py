@@ -43,6 +43,7 @@ from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.openai_tool_calls import Call, Piece, ToolCalls
 from sluicegate.wire.openai_usage import read_normal_usage
 from sluicegate.wire.sse import MAX_EVENT_BYTES
+from sluicegate.wire.translation import checked_choice
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 from sluicegate.wire.usual_event import UsualEvent
 
@@ -168,6 +169,7 @@ class ChatStreamDecoder(OpenAIStreamDecoder):
         index = choice.index if type(choice.index) is int and choice.index >= 0 else place
         state = self._states.get(index)
         if state is None:
+            checked_choice(index, "chat")
             prefix = f"call_{self.upstream_id or 'x'}_{index}"
             state = self._states[index] = _State(ToolCalls(prefix, repair=True))
         delta = choice.delta

@@ -35,6 +35,7 @@ from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_stream_decoder import OpenAIStreamDecoder
 from sluicegate.wire.openai_usage import read_normal_usage
 from sluicegate.wire.sse import MAX_EVENT_BYTES
+from sluicegate.wire.translation import checked_choice
 from sluicegate.wire.usual_event import UsualEvent
 
 _RELEARN = 8
@@ -93,7 +94,7 @@ class CompletionStreamDecoder(OpenAIStreamDecoder):
             events.append(Start(self.upstream_id, created if type(created) is int else None))
         before = len(events)
         for place, choice in enumerate(chunk.choices or ()):
-            self._take_choice(choice, index_of(choice, place))
+            self._take_choice(choice, checked_choice(index_of(choice, place), "completions"))
         if chunk.usage is not UNSET:
             usage = read_normal_usage(bytes(chunk.usage), self._can)
             if usage is not None:

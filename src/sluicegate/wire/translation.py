@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from sluicegate.capabilities import Capabilities
-from sluicegate.errors import BadRequest, SluicegateError, UnsupportedFeature
+from sluicegate.errors import BadRequest, DecodeError, SluicegateError, UnsupportedFeature
 from sluicegate.messages import (
     File,
     Format,
@@ -34,6 +34,21 @@ Policy = TranslationPolicy
 
 ONE_ANSWER: frozenset[Format] = frozenset({"responses", "messages"})
 """Formats that give one answer a request."""
+
+
+MAX_CHOICES = 1024
+"""No answer has a choice whose index is as high as that: encoders begin choices in order, from the first one on."""
+
+
+def checked_choice(index: int, format: Format) -> int:
+    """Return the index of a choice that a provider begins.
+
+    Raises:
+        DecodeError: no request asks for as many.
+    """
+    if index >= MAX_CHOICES:
+        raise DecodeError(format, None, "a choice has an index beyond those asked for")
+    return index
 
 
 class Wanted(NamedTuple):
