@@ -478,3 +478,16 @@ def test_s19_an_address_is_never_told_as_a_user() -> None:
     told = translate(CHAT, PLAIN[CHAT] | {"user": ADDRESS}, MESSAGES).body["metadata"]["user_id"]
     assert told
     assert "@" not in told
+
+
+@pytest.mark.parametrize("provider", [CHAT, RESPONSES, MESSAGES, GEMINI])
+@pytest.mark.parametrize("client", [MESSAGES, GEMINI])
+def test_whole_numbers_stay_whole(client: Format, provider: Format) -> None:
+    """Gemini's `topK` is an integer: `2.0` is none."""
+    sampling = {"temperature": 1, "top_k": 2} if client == MESSAGES else {"temperature": 1, "topK": 2}
+    said = PLAIN[client] | (sampling if client == MESSAGES else config(**sampling))
+    body = translate(client, said, provider, {"temperature": True}, "lenient").body
+    told = body.get("generationConfig", body)
+    numbers = [told[key] for key in ("temperature", "top_k", "topK") if key in told]
+    assert numbers
+    assert all(type(number) is int for number in numbers), told

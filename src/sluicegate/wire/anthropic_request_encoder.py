@@ -105,10 +105,11 @@ class _RequestWriter:
             return most
         return limit
 
-    def _sampling(self) -> dict[str, float]:
+    def _sampling(self) -> dict[str, Any]:
         request, notes = self._request, self._notes
-        sampling: dict[str, float] = {}
-        temperature, top_p = request.temperature, request.top_p
+        sampling: dict[str, Any] = {}
+        temperature: Any = request.temperature  # not as a float: a whole number stays one
+        top_p: Any = request.top_p
         if temperature is not None and not self._can.temperature:
             self._leave_out("temperature", is_default=temperature == 1)
         elif temperature is not None:

@@ -129,10 +129,10 @@ class _RequestWriter:
             return most
         return limit
 
-    def _sampling(self) -> dict[str, float]:
+    def _sampling(self) -> dict[str, Any]:
         request = self._request
-        sampling: dict[str, float] = {}
-        values = (
+        sampling: dict[str, Any] = {}
+        values: tuple[tuple[str, str, Any, int | None], ...] = (  # not as floats: a whole number stays one
             ("temperature", "temperature", request.temperature, 1),
             ("topP", "top_p", request.top_p, 1),
             ("topK", "top_k", request.top_k, None),
@@ -151,10 +151,13 @@ class _RequestWriter:
             sampling["temperature"] = self._can.max_temperature
         if request.seed is not None:
             sampling["seed"] = request.seed
-        if request.presence_penalty:
-            sampling["presencePenalty"] = request.presence_penalty
-        if request.frequency_penalty:
-            sampling["frequencyPenalty"] = request.frequency_penalty
+        penalties: tuple[tuple[str, Any], ...] = (
+            ("presencePenalty", request.presence_penalty),
+            ("frequencyPenalty", request.frequency_penalty),
+        )
+        for key, penalty in penalties:
+            if penalty:
+                sampling[key] = penalty
         return sampling
 
     def _shape(self) -> dict[str, Any]:

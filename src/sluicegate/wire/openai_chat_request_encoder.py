@@ -238,7 +238,8 @@ class _RequestWriter:
 def sampling(request: Request, can: Capabilities, notes: Notes) -> dict[str, Any]:
     """Return how tokens are chosen and where the answer stops, as chat and completions say it."""
     told: dict[str, Any] = {}
-    temperature, top_p = request.temperature, request.top_p
+    temperature: Any = request.temperature  # not as a float: a whole number stays one
+    top_p: Any = request.top_p
     for field, value in (("temperature", temperature), ("top_p", top_p)):
         if value is not None and can.temperature:
             told[field] = value
@@ -256,6 +257,7 @@ def sampling(request: Request, can: Capabilities, notes: Notes) -> dict[str, Any
         told["stop"] = stop
     if request.seed is not None:
         told["seed"] = request.seed
+    penalty: Any
     for field, penalty in (
         ("frequency_penalty", request.frequency_penalty),
         ("presence_penalty", request.presence_penalty),

@@ -126,6 +126,7 @@ class _RequestWriter:
     def _sampling(self) -> dict[str, Any]:
         request, can, notes = self._request, self._can, self._notes
         told: dict[str, Any] = {}
+        value: Any  # not a float: a whole number stays one
         for field, value in (("temperature", request.temperature), ("top_p", request.top_p)):
             if value is not None and can.temperature:
                 told[field] = value
