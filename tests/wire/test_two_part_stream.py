@@ -27,10 +27,12 @@ from sluicegate.messages import (
     ToolChoice,
 )
 from sluicegate.routing.families import capabilities_of
+from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.partial_turn import body_with_text, marked, may_be_taken_over, takes_over
 from sluicegate.wire.seam import MIN_REPEATED, Seam
 from sluicegate.wire.stop_cutting import cut_answer
 from sluicegate.wire.told_text import Told
+from tests.wire.openai_world import ASKED
 
 Json = dict[str, Any]
 
@@ -167,6 +169,17 @@ def test_text_that_does_not_tell_its_place_cannot(format: Format, event: Json) -
     told = Told(format)
     told.take(sse(event))
     assert (told.text, told.has_text) == ("x", False)
+
+
+@pytest.mark.parametrize("response", [{"id": 1.5, "created_at": "now"}, {}, None, "x"])
+def test_a_response_without_an_id_of_its_own_is_gone_on_with_under_ours(response: Any) -> None:
+    told = Told("responses")
+    created: Json = {"type": "response.created", "response": response}
+    told.take(sse(created, delta("responses", "one")))
+    encoder = FORMATS["responses"].stream_encoder(ASKED)
+    encoder.take_over(told)
+    end = encoder.farewell({0: ("stop", None)}, None)
+    assert b'"id":"resp_%b"' % ASKED.id.encode() in end
 
 
 def test_an_array_is_read_like_events() -> None:

@@ -146,8 +146,13 @@ class ResponsesStreamEncoder:
 
     def take_over(self, told: Told) -> None:
         """Take over an answer that another has begun to write: with the text of its one item."""
-        response = told.first.get("response", {})
-        self._envelope = Envelope.of(self._asked, response.get("id"), response.get("created_at"))
+        response: Any = told.first.get("response")
+        if not isinstance(response, dict):
+            response = {}
+        id, created = response.get("id"), response.get("created_at")
+        self._envelope = Envelope.of(
+            self._asked, id if isinstance(id, str) else None, created if isinstance(created, int) else None
+        )
         self._told = True
         self._kind, self._item_id = "message", quote(told.last["item_id"])
         self._open("response.output_text")

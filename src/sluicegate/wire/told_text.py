@@ -80,7 +80,7 @@ class Told:
             else:
                 payloads = [event.data for event in self._events.feed(framed)]
             self.open = all(self._take(_decode(payload)) for payload in payloads)
-        except (DecodeError, msgspec.DecodeError, AttributeError, LookupError, TypeError):
+        except (DecodeError, msgspec.DecodeError, AttributeError, LookupError, TypeError, ValueError):
             self.open = False  # not what these events look like: then it is not known what the client has
 
     def _take(self, event: Json) -> bool:
