@@ -738,6 +738,14 @@ def test_free_form_tools_become_functions_where_the_model_takes_none() -> None:
     assert told["tools"] == [{"type": "custom", "name": "p", "format": tool.format}]
 
 
+@pytest.mark.parametrize("odd", [[], {}, None, 1])
+def test_a_schema_that_requires_no_name_is_open(odd: Any) -> None:
+    closed = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+    tools = [Tool(name="f", parameters=closed | {"required": ["a", odd]}, strict=True)]
+    told, _ = write(request(tools=tools))
+    assert told["tools"][0]["strict"] is False
+
+
 def test_gotcha_27_strict_is_always_said() -> None:
     tools = [
         Tool(name="a"),

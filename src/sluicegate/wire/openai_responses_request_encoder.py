@@ -324,7 +324,8 @@ def _is_strict(schema: Any, depth: int = 0) -> bool:
     if schema.get("type") == "object" or isinstance(properties, dict):
         properties = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
-        needed = set(required) if isinstance(required, list) else set()
+        names = required if isinstance(required, list) else []
+        needed = {name if isinstance(name, str) else None for name in names}  # none else is a property's
         if schema.get("additionalProperties") is not False or needed != set(properties):
             return False
     named = [schema.get(key) for key in ("properties", "$defs", "definitions")]
