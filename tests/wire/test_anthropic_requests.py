@@ -912,6 +912,15 @@ def test_sampling() -> None:
         write(asked(temperature=0.3), "strict", temperature=False)
 
 
+@pytest.mark.parametrize("key", ["items", "anyOf", "properties"])
+def test_a_schema_that_is_nested_too_deeply_is_refused(key: str) -> None:
+    schema: Any = {"type": "string"}
+    for _ in range(700):
+        schema = {key: [schema] if key == "anyOf" else {"a": schema} if key == "properties" else schema}
+    with pytest.raises(UnsupportedFeature, match="nested too deeply"):
+        write(asked(response_format=ResponseFormat(kind="json_schema", schema=schema)))
+
+
 def test_b055_structured_output() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 5}}}
     schema = {

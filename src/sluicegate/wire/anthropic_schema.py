@@ -54,15 +54,19 @@ def closed_schema(schema: Schema) -> Schema:
 
 def has_open_objects(schema: Any) -> bool:
     """Whether members of any name are allowed somewhere, which closing takes away."""
-    if isinstance(schema, list):
-        return any(has_open_objects(item) for item in schema)
-    if not isinstance(schema, dict):
-        return False
-    if isinstance(schema.get("additionalProperties"), dict) or schema.get("additionalProperties") is True:
-        return True
-    inner = [schema.get(key) for key in (*_ONE, *_MANY)]
-    named = [value for key in _NAMED for value in _values(schema.get(key))]
-    return has_open_objects(inner) or has_open_objects(named)
+    waiting = [schema]
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, list):
+            waiting += schema
+        elif isinstance(schema, dict):
+            more = schema.get("additionalProperties")
+            if isinstance(more, dict) or more is True:
+                return True
+            waiting += [schema.get(key) for key in (*_ONE, *_MANY)]
+            for key in _NAMED:
+                waiting += _values(schema.get(key))
+    return False
 
 
 def _values(value: Any) -> list[Any]:
