@@ -365,7 +365,16 @@ def _token_entries(logprobs: Any) -> list[dict[str, Any]]:
     entries = logprobs.get("content") or logprobs.get("refusal") if isinstance(logprobs, dict) else None
     if not isinstance(entries, list):
         return []
-    return [entry for entry in entries if isinstance(entry, dict)]
+    return [_sound_entry(entry) for entry in entries if isinstance(entry, dict)]
+
+
+def _sound_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry whose alternatives, where it has any, are objects."""
+    given = entry.get("top_logprobs")
+    if given is None or (isinstance(given, list) and all(isinstance(other, dict) for other in given)):
+        return entry
+    others = [other for other in given if isinstance(other, dict)] if isinstance(given, list) else []
+    return {**entry, "top_logprobs": others}
 
 
 def _citations(annotations: Any, index: int) -> list[Citation]:
