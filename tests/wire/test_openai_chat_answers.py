@@ -475,6 +475,16 @@ def test_a_choice_beyond_all_that_can_be_asked_for_is_refused(format: str, index
         FORMATS[format].decode_answer(body.removeprefix(b"data: ").replace(b"delta", b"message"), CAN)
 
 
+@pytest.mark.parametrize("given", [[1, "x", None], "x", 3, {"token": "b"}])
+def test_alternatives_of_a_token_that_are_no_objects_are_left_out(given: Any) -> None:
+    entry = {"token": "a", "logprob": -0.5, "top_logprobs": given}
+    events = decoded([ch({"content": "a"}, logprobs={"content": [entry]}), ch(finish="stop"), DONE], "chat")
+    for client in ("chat", "gemini", "responses"):
+        assert b'"a"' in told(events, client).raw
+    found = [one for event in events if isinstance(event, Logprobs) for one in event.content]
+    assert [one["top_logprobs"] for one in found] == [[]]
+
+
 def test_b044_b119_interleaved_calls_are_put_one_after_another() -> None:
     events: list[StreamEvent] = [
         ToolCallStart(0, "a", "f"),
