@@ -52,7 +52,7 @@ test: $(INSTALLED) $(SDK_INSTALLED) $(CLIENTS_INSTALLED)  ## the tests; ARGS="-k
 
 wheel: $(WHEEL)  ## the wheel to install where it serves: its hot path compiled; into dist/
 
-$(WHEEL): $(INSTALLED) hatch_build.py $(shell find src -name '*.py')
+$(WHEEL): $(INSTALLED) hatch_build.py scripts/build-wheel $(shell find src -name '*.py')
 	@PYTHON=$(BIN)/python scripts/debian-packages gcc libc6-dev python3-dev
 	@scripts/build-wheel $(VENV) dist $(COMPILED)
 	@touch $@
