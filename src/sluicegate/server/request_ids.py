@@ -22,7 +22,8 @@ def new_request_id(number: int) -> str:
     if not _random:
         drawn = os.urandom(12 * _DRAWN).hex()
         _random.extend(drawn[at : at + 24] for at in range(0, len(drawn), 24))
-    return f"req_{time.time_ns() // 1_000_000:011x}{_random.popleft()}{number:x}"
+    began = hex(time.time_ns() // 1_000_000)[2:]  # 11 digits until the year 2527
+    return f"req_{began}{_random.popleft()}{hex(number)[2:]}"
 
 
 def read_request_id(request_id: str) -> tuple[float, int] | None:

@@ -32,12 +32,13 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.wire import usual_event
-from sluicegate.wire.anthropic_event import FORMAT, PieceReader, decode_message, failure, whole_characters
+from sluicegate.wire.anthropic_event import FORMAT, PieceReader, decode_message, failure
 from sluicegate.wire.anthropic_searches import RESULT, TOOL, USE, SearchesRead
 from sluicegate.wire.anthropic_shapes import Block, Delta, Message, StreamPiece
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage
 from sluicegate.wire.envelope import open_envelope
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.sse import MAX_EVENT_BYTES
 from sluicegate.wire.upstream_errors import read_stream_error
 from sluicegate.wire.usual_event import UsualEvent

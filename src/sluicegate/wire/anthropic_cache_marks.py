@@ -7,7 +7,7 @@ formats page `anthropic-messages.md`, "Request".
 
 from collections.abc import Iterator
 
-from sluicegate.wire.json_edit import Edit, edits, elements, inner_members, members, splice
+from sluicegate.wire.json_edit import Edit, edits, elements, inner_members, may_spell_ascii, members, splice
 
 
 def without_lifetimes(body: bytes) -> bytes:
@@ -16,7 +16,7 @@ def without_lifetimes(body: bytes) -> bytes:
     Args:
         body: a valid request.
     """
-    if b"ttl" not in body and b"\\u00" not in body:
+    if b"ttl" not in body and not may_spell_ascii(body):
         return body
     members(body, "messages")  # raises DecodeError where the offsets below would mean nothing
     return splice(body, list(_of_object(body, body.index(b"{"), ("messages", "system", "tools"))))

@@ -95,13 +95,6 @@ def decode_message(body: bytes) -> tuple[Message, list[Block]]:
     return message, [_block(raw) for raw in raws]
 
 
-def whole_characters(body: bytes) -> bytes:
-    """Return JSON text with neither broken UTF-8 nor halves of surrogate pairs."""
-    if not body.isascii():
-        body = body.decode(errors="replace").encode()
-    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
-
-
 def _block(raw: msgspec.Raw) -> Block:
     try:
         return _decode_block(raw)
@@ -184,9 +177,9 @@ class PieceReader:
             elif payload != b"[DONE]" and name.decode(errors="replace") in KNOWN_EVENTS - {"ping"}:
                 raise DecodeError(FORMAT, None, "an event is not a JSON object")
             return
-        if b"\n" in payload:
+        if 0x0A in payload:
             yield from self._take_lines(name, payload)
-        elif self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+        elif self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
             yield from self._named(name, payload)
         else:
             for whole in self._halves.mend(payload):

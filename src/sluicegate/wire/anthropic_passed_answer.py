@@ -8,10 +8,11 @@ import msgspec
 
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
-from sluicegate.wire.anthropic_event import decode_message, failure, whole_characters
+from sluicegate.wire.anthropic_event import decode_message, failure
 from sluicegate.wire.anthropic_folding import fold
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked

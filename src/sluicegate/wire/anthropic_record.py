@@ -8,8 +8,9 @@ import msgspec
 
 from sluicegate.errors import DecodeError
 from sluicegate.wire import json_edit
-from sluicegate.wire.anthropic_event import FORMAT, PieceReader, whole_characters
+from sluicegate.wire.anthropic_event import FORMAT, PieceReader
 from sluicegate.wire.anthropic_shapes import StreamPiece
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.sse import BOM
 
 MAX_BYTES = 16_777_216

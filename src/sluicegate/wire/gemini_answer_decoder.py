@@ -36,13 +36,14 @@ from sluicegate.messages import (
     WebSearch,
 )
 from sluicegate.wire import gemini_usual
-from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects, whole_characters
+from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
 from sluicegate.wire.gemini_grounding import TextSoFar, read_citations, read_search
 from sluicegate.wire.gemini_shapes import Blob, Candidate, Chunk, Code, FunctionCall, Part
 from sluicegate.wire.gemini_signature import read_signature
 from sluicegate.wire.gemini_usage import read_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.inline_media import standard_base64
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.sse import MAX_EVENT_BYTES

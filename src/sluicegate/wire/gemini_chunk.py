@@ -39,13 +39,6 @@ def decode_chunk(payload: bytes) -> Chunk:
         raise DecodeError(FORMAT, None, "an event is not a response object") from None
 
 
-def whole_characters(body: bytes) -> bytes:
-    """Return JSON text with neither broken UTF-8 nor halves of surrogate pairs."""
-    if not body.isascii():
-        body = body.decode(errors="replace").encode()
-    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
-
-
 def split_objects(body: bytes) -> list[bytes]:
     """Return the objects that a body holds: one, or those of an array; what is no object is left out.
 
@@ -135,9 +128,9 @@ class ChunkReader:
             return
         if not payload.startswith(b"{"):
             raise DecodeError(FORMAT, None, "an event is not a JSON object")
-        if b"\n" in payload or b"\r" in payload:  # white space of JSON that came on several lines
+        if 0x0A in payload or 0x0D in payload:  # white space of JSON that came on several lines
             payload = payload.replace(b"\r", b" ").replace(b"\n", b" ")
-        if self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+        if self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
             yield payload, decode_chunk(payload)
             return
         for whole in self._halves.mend(payload):

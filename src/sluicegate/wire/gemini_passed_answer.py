@@ -9,11 +9,12 @@ import msgspec
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
-from sluicegate.wire.gemini_chunk import FORMAT, decode_chunk, split_objects, whole_characters
+from sluicegate.wire.gemini_chunk import FORMAT, decode_chunk, split_objects
 from sluicegate.wire.gemini_finish import read_finish_reason
 from sluicegate.wire.gemini_grounding import count_searches
 from sluicegate.wire.gemini_shapes import Chunk, Content, Part
 from sluicegate.wire.gemini_usage import read_usage, settled_usage
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.json_text import compact
 from sluicegate.wire.openai_usage import with_members

@@ -14,12 +14,13 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, gemini_errors, gemini_usual, json_edit
 from sluicegate.wire.gemini_answer_encoder import ArrayFrames
-from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects, whole_characters
+from sluicegate.wire.gemini_chunk import FORMAT, ChunkReader, decode_chunk, split_objects
 from sluicegate.wire.gemini_finish import read_finish_reason, says_finished
 from sluicegate.wire.gemini_passed_answer import is_mixed, part_texts, parted, parts_of, searches_of
 from sluicegate.wire.gemini_shapes import Candidate, Chunk
 from sluicegate.wire.gemini_usage import read_usage, settled_usage, usage_of
 from sluicegate.wire.gemini_usual import UsualChunk
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.json_edit import Edit
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked, PassOptions

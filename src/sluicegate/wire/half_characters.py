@@ -34,7 +34,7 @@ class HalfCharacters:
             except UnicodeDecodeError:
                 self.repaired = True
                 payload = payload.decode(errors="replace").encode()
-        lone = list(json_edit.lone_surrogates(payload)) if b"\\u" in payload else []
+        lone = list(json_edit.lone_surrogates(payload)) if json_edit.may_escape(payload) else []
         if not lone:
             whole.append(payload)
             return whole
@@ -79,4 +79,4 @@ def whole_characters(body: bytes) -> bytes:
     """Return JSON text that has no broken characters: what is none became U+FFFD."""
     if not body.isascii():
         body = body.decode(errors="replace").encode()
-    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body
+    return json_edit.replace_lone_surrogates(body) if json_edit.may_escape(body) else body

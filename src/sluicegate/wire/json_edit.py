@@ -164,7 +164,7 @@ def sole_value(data: bytes, key: bytes, value: bytes) -> int:
     """
     name = b'"%b"' % key
     at = data.find(name)
-    if at < 0 or data.find(name, at + 1) >= 0 or b"\\u00" in data:
+    if at < 0 or data.find(name, at + 1) >= 0 or may_spell_ascii(data):
         return -1
     colon = _COLON.match(data, at + len(name))
     return colon.end() if colon is not None and data.startswith(value, colon.end()) else -1
@@ -258,6 +258,16 @@ def changed(data: bytes, wanted: Mapping[str, bytes], dropped: Container[str] = 
 def replace_lone_surrogates(data: bytes) -> bytes:
     r"""Return JSON text in which every surrogate escape without its partner has become U+FFFD."""
     return splice(data, [(at, at + 6, b"\\ufffd") for at in lone_surrogates(data)])
+
+
+def may_escape(data: bytes) -> bool:
+    r"""Whether JSON text may hold a `\uXXXX` escape. One byte is looked for ten times as fast as two."""
+    return 0x5C in data and b"\\u" in data
+
+
+def may_spell_ascii(data: bytes) -> bool:
+    r"""Whether JSON text may hold an ASCII character as an escape, `\u00XX`, in a key for instance."""
+    return 0x5C in data and b"\\u00" in data
 
 
 def lone_surrogate(data: bytes) -> int | None:

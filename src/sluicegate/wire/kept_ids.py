@@ -87,11 +87,11 @@ class Place(NamedTuple):
 
 def may_name_ids(data: bytes, format: Format) -> bool:
     """Whether a body may name such ids somewhere inside. A quick look: rarely true without reason."""
-    if b"_" in data or format == "gemini":  # one byte is looked for ten times as fast
+    if 0x5F in data or format == "gemini":  # one byte is looked for ten times as fast
         for hint in _HINTS[format]:
             if hint in data:
                 return True
-    return b"\\" in data and b"\\u00" in data and _ESCAPED_LETTER.search(data) is not None
+    return json_edit.may_spell_ascii(data) and _ESCAPED_LETTER.search(data) is not None
 
 
 def places(data: bytes, format: Format) -> Iterator[Place]:

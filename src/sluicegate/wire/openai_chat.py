@@ -209,7 +209,7 @@ class ChatStream:
             return
         if not payload.startswith(b"{"):
             raise DecodeError("chat", None, "an event is not a JSON object")
-        if self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+        if self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
             self._take_chunk(payload)
             return
         for whole in self._halves.mend(payload):
@@ -224,7 +224,7 @@ class ChatStream:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             self._take_lines(payload)
             return
-        if b"\n" in payload:
+        if 0x0A in payload:
             payload = payload.replace(b"\n", b" ")  # white space of JSON that came on several lines
         if chunk.error is not UNSET and not is_nothing(bytes(chunk.error)):
             self._fail(read_stream_error(bytes(chunk.error)))

@@ -66,7 +66,12 @@ def usual_edits(
         shared = name == "model" and len(payload) < _MAX_SHARED_BYTES
         key, member, new = (_spelled if shared else _spelled.__wrapped__)(name, theirs, ours)
         at = payload.find(member)
-        if at >= 0 and payload.find(key) == at and payload.find(key, at + 1) < 0 and b"\\u00" not in payload:
+        if (
+            at >= 0
+            and payload.find(key) == at
+            and payload.find(key, at + 1) < 0
+            and not json_edit.may_spell_ascii(payload)
+        ):
             edits.append((at, at + len(member), new))
             continue
         value = member[len(key) + 1 :]
@@ -76,7 +81,7 @@ def usual_edits(
         edits.append((at, at + len(value), new[len(key) + 1 :]))
     for name in dropped:
         if b'"%b"' % name.encode() not in payload:
-            if b"\\u00" in payload:  # it may be spelled in another way
+            if json_edit.may_spell_ascii(payload):  # it may be spelled in another way
                 return None
             continue
         at = payload.find(_NULL_USAGE)

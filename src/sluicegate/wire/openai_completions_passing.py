@@ -135,7 +135,7 @@ class CompletionStream:
             self._take_done()
             return
         chunk = decode_chunk(payload)
-        if b"\n" in payload:
+        if 0x0A in payload:
             payload = payload.replace(b"\n", b" ")  # white space of JSON that came on several lines
         self.error = error_of(payload, chunk)
         if self.error is not None:

@@ -52,14 +52,14 @@ class PayloadReader:
         if payload == DONE:
             yield from self._halves.give_up()
             yield DONE
-        elif b"\n" in payload and not json_edit.is_json(payload):
+        elif 0x0A in payload and not json_edit.is_json(payload):
             self._split = True  # several events that lost the blank lines between them
             for line in payload.split(b"\n"):
                 if line.strip():
                     yield from self._whole(line)
         elif not payload.startswith(b"{"):
             raise DecodeError(self._format, None, "an event is not a JSON object")
-        elif self._halves.waiting is None and b"\\u" not in payload and payload.isascii():
+        elif self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
             yield payload
         else:
             yield from self._halves.mend(payload)

@@ -32,6 +32,7 @@ from sluicegate.messages import (
     UsageReport,
 )
 from sluicegate.wire.envelope import open_envelope
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_responses_delta import UsualDelta, learn
 from sluicegate.wire.openai_responses_event import (
@@ -48,7 +49,6 @@ from sluicegate.wire.openai_responses_event import (
     failure,
     output_of,
     text_of,
-    whole_characters,
 )
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
 from sluicegate.wire.openai_responses_searches import KIND as SEARCH

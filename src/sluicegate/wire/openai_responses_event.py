@@ -12,7 +12,6 @@ import msgspec
 
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError
-from sluicegate.wire import json_edit
 from sluicegate.wire.openai_responses_shapes import Item, Part, Piece, Response, Typed
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
@@ -221,10 +220,3 @@ def _read_error(raw: bytes) -> StreamError:
 def text_of(part: Part) -> str:
     """Return a part's text, whatever its kind."""
     return part.text or part.refusal or ""
-
-
-def whole_characters(body: bytes) -> bytes:
-    """Return JSON text with neither broken UTF-8 nor halves of surrogate pairs."""
-    if not body.isascii():
-        body = body.decode(errors="replace").encode()
-    return json_edit.replace_lone_surrogates(body) if b"\\u" in body else body

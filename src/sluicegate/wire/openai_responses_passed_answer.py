@@ -9,6 +9,7 @@ import msgspec
 from sluicegate.errors import DecodeError
 from sluicegate.messages import FinishReason, StreamError, Usage
 from sluicegate.wire import Bill, json_edit
+from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_responses_event import (
     FORMAT,
@@ -17,7 +18,6 @@ from sluicegate.wire.openai_responses_event import (
     failed_response,
     output_of,
     text_of,
-    whole_characters,
 )
 from sluicegate.wire.openai_responses_shapes import Response
 from sluicegate.wire.openai_responses_unfolding import fold

@@ -157,7 +157,7 @@ class ResponsesStream:
     def _take(self, payload: bytes) -> None:
         if payload == DONE:
             return
-        if b"\n" in payload:
+        if 0x0A in payload:
             payload = payload.replace(b"\n", b" ")  # white space of JSON that came on several lines
         piece = decode_piece(payload)
         error = failure(payload, piece)

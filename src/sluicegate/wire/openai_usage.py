@@ -178,7 +178,7 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
 
 def without_negatives(reported: bytes) -> bytes:
     """Return a provider's usage object, of any format, with 0 for every count below it: clients add them up."""
-    if b":-" not in reported and b": -" not in reported:
+    if 0x2D not in reported or (b":-" not in reported and b": -" not in reported):
         return reported  # always, but for servers that subtract wrongly
     try:
         value = msgspec.json.decode(reported)
@@ -202,7 +202,7 @@ def with_members(object_json: bytes, members: bytes) -> bytes:
     name = members[: members.index(b'"', 1)]
     if (
         name not in object_json
-        and b"\\u00" not in object_json
+        and not json_edit.may_spell_ascii(object_json)
         and not object_json[:-1].rstrip().endswith(b"{")
     ):
         end = object_json.rindex(b"}")  # the usual case: it names nothing that begins so

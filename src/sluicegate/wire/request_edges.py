@@ -59,7 +59,7 @@ def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
             body.decode()
         except UnicodeDecodeError as error:
             raise BadRequest(f"The request body is not UTF-8 (at byte {error.start}).") from None
-    if b"\\u" in body:
+    if json_edit.may_escape(body):
         at = json_edit.lone_surrogate(body)
         if at is not None:
             raise BadRequest(f"The request body holds half a surrogate pair (at byte {at}).")
@@ -130,8 +130,9 @@ def _media(body: bytes) -> tuple[int, int]:
 
 def cache_marks(body: bytes) -> tuple[bool, bool]:
     """Return whether a request may mark a part of it for the provider's cache, and for an hour: rather too much."""
-    escaped = b"\\u00" in body
-    if not escaped and b"cache_control" not in body and b"prompt_cache_breakpoint" not in body:
+    escaped = json_edit.may_spell_ascii(body)
+    marked = b"cache_" in body and (b"cache_control" in body or b"prompt_cache_breakpoint" in body)
+    if not escaped and not marked:
         return False, False
     return True, escaped or b'"1h"' in body
 

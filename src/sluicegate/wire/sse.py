@@ -100,7 +100,7 @@ class EventReader:
             self._after_cr = False
             if data.startswith(b"\n"):
                 data = data[1:]
-        if b"\r" in data:
+        if 0x0D in data:
             lines = _LINE_END.split(data)
             self._after_cr = data.endswith(b"\r")
         else:
@@ -154,7 +154,7 @@ def _plain(data: bytes) -> list[Event] | None:
     """Read whole events of one `data: ` line each, which is what nearly every read holds; None for all else."""
     if data[:7] == b"event: ":
         return _plain_named(data)
-    if data[:7] != b"data: {" or data[-3:] != b"}\n\n" or b"\r" in data:
+    if data[:7] != b"data: {" or data[-3:] != b"}\n\n" or 0x0D in data:
         return None
     lines = data.count(b"\n")
     if lines == 2:

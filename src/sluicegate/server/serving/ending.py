@@ -26,7 +26,7 @@ from sluicegate.server.job_poll import kept_of, running
 from sluicegate.server.kept_state import queued
 from sluicegate.server.refusals import JSON, error_lines
 from sluicegate.server.relay import Ending
-from sluicegate.server.serving.state import RequestState
+from sluicegate.server.serving.state import RequestState, milliseconds
 from sluicegate.wire.cost import bill
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer
 from sluicegate.wire.unary.jobs import JobAnswer, told
@@ -179,10 +179,10 @@ class EndingRequest(RequestState):
         row = self._row
         row.status = status
         row.error = None if error is None else error.kind
-        row.duration_ms = round((now - self._started) * 1000, 3)
+        row.duration_ms = milliseconds(now - self._started)
         output = usage.output_tokens
         if self._first_content is not None:
-            row.ttft_ms = round((self._first_content - self._started) * 1000, 3)
+            row.ttft_ms = milliseconds(self._first_content - self._started)
             span_s = now - self._first_content
             if output is not None and output > 1 and span_s > 0:
                 row.tokens_per_s = round((output - 1) / span_s, 2)

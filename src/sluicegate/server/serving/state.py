@@ -90,6 +90,11 @@ _REQUEST_SLOTS = (
 )
 
 
+def milliseconds(seconds: float) -> float:
+    """Return a span, which is never negative, in milliseconds to three places; `round` writes decimals to do that."""
+    return int(seconds * 1_000_000 + 0.5) / 1000
+
+
 class RequestState:
     """One request: who asks, what for, and how far it has come."""
 
@@ -202,10 +207,10 @@ class RequestState:
             usage=usage,
             usage_source=source,
             cost_nano_usd=self._tab.cost_so_far(usage) if source != "none" else 0,
-            duration_ms=round((now - self._started) * 1000, 3),
+            duration_ms=milliseconds(now - self._started),
         )
         if self._first_content is not None:
-            row.ttft_ms = round((self._first_content - self._started) * 1000, 3)
+            row.ttft_ms = milliseconds(self._first_content - self._started)
         return row
 
     @property
