@@ -58,7 +58,7 @@ def plain(tally: Tally) -> dict[str, dict[tuple[str, ...], object]]:
 def test_a_settled_request_counts_in_every_metric_it_belongs_to() -> None:
     at_once, singly = Tally(), Tally()
     for number, row in enumerate(rows()):
-        at_once.settled(row)
+        at_once.served.settled(row)
         counted_singly(row, singly)
         if number % 20 == 0:  # a snapshot counts nothing twice
             assert plain(at_once) == plain(singly)
@@ -69,7 +69,7 @@ def test_a_settled_request_counts_in_every_metric_it_belongs_to() -> None:
 def test_more_models_than_a_metric_has_room_for_are_counted_together() -> None:
     tally = Tally()
     for number in range(3 * MAX_LABEL_SETS):
-        tally.settled(make_row(f"r{number}", model=f"m{number}"))
+        tally.served.settled(make_row(f"r{number}", model=f"m{number}"))
     requests = tally.snapshot()[telemetry.REQUESTS.name]
     assert len(requests) == MAX_LABEL_SETS + 1
     assert sum(count for _, count in requests) == 3 * MAX_LABEL_SETS

@@ -46,11 +46,14 @@ RENEW_S: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 5.0)
 """Waits before a disk that has failed is tried with a new segment, by how often it was; then the last one."""
 
 
-class _Place(NamedTuple):
+class _Place:
     """Where a frame stands in the segment at hand; a new segment's head repeats it from there."""
 
-    start: int
-    size: int
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: int, size: int) -> None:
+        self.start = start
+        self.size = size
 
 
 class _Begun(NamedTuple):

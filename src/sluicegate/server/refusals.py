@@ -36,7 +36,8 @@ def answer_headers(
     if attempts:
         lines += f"x-sluicegate-attempts: {attempts}\r\n"
     if overhead_ms is not None:
-        lines += f"x-sluicegate-overhead-ms: {overhead_ms:.3f}\r\n"
+        microseconds = int(overhead_ms * 1000 + 0.5)  # a third of what a format with places costs
+        lines += f"x-sluicegate-overhead-ms: {microseconds // 1000}.{str(1000 + microseconds % 1000)[1:]}\r\n"
     if (
         upstream_id
         and upstream_id.isascii()

@@ -491,7 +491,7 @@ class Supervisor:
     def _job_settled(self, result: CommitResult) -> None:
         if result.last is not None:
             self._tally.add(SETTLED, 1)
-            self._tally.settled(result.last)
+            self._tally.served.settled(result.last)
         if result.shortfall:
             self._watch_shortfall(result.shortfall)
 

@@ -8,18 +8,18 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
-from sluicegate.billing.ledger import UsageRow
+from sluicegate.server.served_counts import Histogram, ServedCounts
 from sluicegate.server.telemetry import (
+    ATTEMPTS,
     CHARGED,
     DURATION,
     FIRST_TOKEN,
     METRICS,
+    OVERHEAD,
     REQUESTS,
-    SECONDS,
     SHORTFALL,
     SPEED,
     TOKENS,
-    TOKENS_PER_SECOND,
     Metric,
 )
 
@@ -39,29 +39,6 @@ def _place(values: dict[tuple[str, ...], Any], labels: tuple[str, ...]) -> tuple
     return ("other",) * len(labels)
 
 
-class _Served:
-    """What was counted of one model at one provider since it was last poured into the tally."""
-
-    __slots__ = (
-        "charged_nano",
-        "durations",
-        "first_tokens",
-        "input_tokens",
-        "output_tokens",
-        "speeds",
-        "statuses",
-    )
-
-    def __init__(self) -> None:
-        self.statuses: dict[str, int] = {}
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.charged_nano = 0
-        self.durations = _no_counts(DURATION)
-        self.first_tokens = _no_counts(FIRST_TOKEN)
-        self.speeds = _no_counts(SPEED)
-
-
 def _no_counts(metric: Metric) -> list[float]:
     return [0] * (len(metric.buckets) + 2)
 
@@ -71,7 +48,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._values: dict[str, dict[tuple[str, ...], Any]] = {}
-        self._served: dict[tuple[str, str | None], _Served] = {}
+        self.served = ServedCounts(self._pour)
+        """What every request raises."""
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         """Raise a counter, or move a gauge (by a negative amount too)."""
@@ -99,56 +77,38 @@ class Tally:
         counts[bisect_left(metric.buckets, value)] += 1
         counts[-1] += value
 
-    def settled(self, row: UsageRow) -> None:
-        """Count one request that passed admission, as it was settled: all its metrics at once."""
-        served = self._served.get((row.model, row.provider))
-        if served is None:
-            if len(self._served) >= MAX_LABEL_SETS:
-                self._pour()
-            served = self._served[row.model, row.provider] = _Served()
-        served.statuses[row.status] = served.statuses.get(row.status, 0) + 1
-        usage = row.usage
-        served.input_tokens += usage.input_tokens or 0
-        served.output_tokens += usage.output_tokens or 0
-        served.charged_nano += row.cost_nano_usd
-        if row.shortfall_nano_usd:
-            self.add(SHORTFALL, row.shortfall_nano_usd)
-        seconds = row.duration_ms / 1000
-        served.durations[bisect_left(SECONDS, seconds)] += 1
-        served.durations[-1] += seconds
-        if row.ttft_ms is not None:
-            seconds = row.ttft_ms / 1000
-            served.first_tokens[bisect_left(SECONDS, seconds)] += 1
-            served.first_tokens[-1] += seconds
-        if row.tokens_per_s is not None:
-            served.speeds[bisect_left(TOKENS_PER_SECOND, row.tokens_per_s)] += 1
-            served.speeds[-1] += row.tokens_per_s
-
     def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> list[float]:
         values = self._values.setdefault(metric.name, {})
         counts: list[float] = values.setdefault(_place(values, labels), _no_counts(metric))
         return counts
 
     def _pour(self) -> None:
-        """Turn what `settled` gathered into counts of each metric."""
-        for (model, provider), served in self._served.items():
+        """Turn what `served` gathered into counts of each metric."""
+        for (model, provider), served in self.served.by_place.items():
             for status, requests in served.statuses.items():
                 self.add(REQUESTS, requests, model, status)
-            if served.input_tokens:
-                self.add(TOKENS, served.input_tokens, model, "input")
-            if served.output_tokens:
-                self.add(TOKENS, served.output_tokens, model, "output")
-            if served.charged_nano:
-                self.add(CHARGED, served.charged_nano, model)
+            for amount, metric, labels in (
+                (served.answered, ATTEMPTS, (provider or "", "ok")),
+                (served.input_tokens, TOKENS, (model, "input")),
+                (served.output_tokens, TOKENS, (model, "output")),
+                (served.charged_nano, CHARGED, (model,)),
+                (served.shortfall_nano, SHORTFALL, ()),
+            ):
+                if amount:
+                    self.add(metric, amount, *labels)
             for metric, new in (
                 (DURATION, served.durations),
                 (FIRST_TOKEN, served.first_tokens),
                 (SPEED, served.speeds),
             ):
-                if any(new):
-                    counts = self._histogram(metric, (model, provider or ""))
-                    counts[:] = [a + b for a, b in zip(counts, new, strict=True)]
-        self._served.clear()
+                self._add_up(metric, new, model, provider or "")
+        self._add_up(OVERHEAD, self.served.overheads)
+        self.served.clear()
+
+    def _add_up(self, metric: Metric, new: Histogram, *labels: str) -> None:
+        if any(new.counts):
+            counts = self._histogram(metric, labels)
+            counts[:] = [a + b for a, b in zip(counts, [*new.counts, new.sum], strict=True)]
 
     def snapshot(self) -> Snapshot:
         """Return all counts as plain data, for `merge`."""

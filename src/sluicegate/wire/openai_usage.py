@@ -201,7 +201,7 @@ def with_members(object_json: bytes, members: bytes) -> bytes:
         return object_json
     name = members[: members.index(b'"', 1)]
     if (
-        name not in object_json
+        object_json.find(name) < 0
         and not json_edit.may_spell_ascii(object_json)
         and not object_json[:-1].rstrip().endswith(b"{")
     ):

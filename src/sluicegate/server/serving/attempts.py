@@ -10,7 +10,6 @@ from sluicegate.errors import ClientError, InternalError, SluicegateError, Store
 from sluicegate.routing.catalog import Deployment
 from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Progress, final_error
-from sluicegate.server import telemetry
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.relay import Ending
@@ -186,7 +185,7 @@ class TriedRequest(MidstreamRequest):
         self._asked_at = time.monotonic()
         if not self._called:
             self._called = self._asked_at
-            self._bench.tally.observe(telemetry.OVERHEAD, self._called - self._started)
+            self._bench.served.overheads.add(self._called - self._started)
         upload = self._interpreter.upload
         if upload is None:
             return relay.run(connection, self._head(format, provider, target, body), body)

@@ -95,6 +95,7 @@ class Bench:
         self.pool = pool
         self.number = number
         self.tally = Tally()
+        self.served = self.tally.served
         self.deployments = Deployments(deadlines, self.tally, till.link)
         self.deployments.apply(settings)
         self.ratios = InputRatios()

@@ -59,7 +59,7 @@ class EndingRequest(RequestState):
                     telemetry.ANSWER_UNTOLD, id=self.request_id, what=",".join(self._interpreter.untold)
                 )
             await self._settle_as("ok", None, usage, source)
-            self._bench.tally.add(telemetry.ATTEMPTS, 1, self._row.provider or "", "ok")
+            self._bench.served.answered(self._row)
             farewell = self._farewell()
             if self._keeping is not None:
                 await self._keeping.keep(farewell, stream=self._request.stream)
@@ -187,7 +187,7 @@ class EndingRequest(RequestState):
             if output is not None and output > 1 and span_s > 0:
                 row.tokens_per_s = round((output - 1) / span_s, 2)
         await self._tab.settle(usage, source)
-        self._bench.tally.settled(row)
+        self._bench.served.settled(row)
         return row
 
     def _farewell(self) -> bytes:
