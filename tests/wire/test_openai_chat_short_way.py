@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from sluicegate.wire import Bill
 from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import Choice, Chunk
+from sluicegate.wire.openai_chat_edits import says_nothing_unknown
 from tests.profiles import examples
 
 
@@ -147,3 +149,21 @@ def test_the_short_way_leads_where_the_general_one_does(
         stream = kind(identity, count_text=texts.append, repair=repair, keep_null_usage=keep_null_usage)
         outcomes.append(told(stream, reads, texts))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize(
+    ("delta", "known"),
+    [
+        ('{"role":"assistant","content":""}', True),
+        ('{"role":"assistant","content":"","refusal":null}', True),
+        ("{}", True),
+        ('{"content":"","images":[1]}', False),
+        ('{"content":"","x":null}', False),
+        ('{ "content": "" }', False),
+        (r'{"content":"","\u0069mages":[1]}', False),
+    ],
+)
+def test_a_quick_look_knows_the_usual_empty_deltas_alone(delta: str, *, known: bool) -> None:
+    payload = '{"id":"c","choices":[{"index":0,"delta":%s,"finish_reason":null}]}'
+    assert says_nothing_unknown((payload % delta).encode()) is known
+    assert not says_nothing_unknown((payload % f'{delta},"more":{{"delta":{{"images":[1]}}}}').encode())

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
 from sluicegate.billing.limits import Kind
 
@@ -24,14 +23,17 @@ _MESSAGES_FORMS = tuple(
 )
 
 
-class Left(NamedTuple):
+class Left:
     """What one limit leaves."""
 
-    kind: Kind
-    limit: int
-    left: int
-    reset_s: float
-    """When it will be whole again, if nothing more comes."""
+    __slots__ = ("kind", "left", "limit", "reset_s")
+
+    def __init__(self, kind: Kind, limit: int, left: int, reset_s: float) -> None:
+        """Take the limit, what is left of it, and when it will be whole again if nothing more comes."""
+        self.kind = kind
+        self.limit = limit
+        self.left = left
+        self.reset_s = reset_s
 
 
 def limit_lines(lefts: Iterable[Left], *, messages: bool) -> bytes:

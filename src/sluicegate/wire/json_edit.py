@@ -166,7 +166,10 @@ def sole_value(data: bytes, key: bytes, value: bytes) -> int:
     at = data.find(name)
     if at < 0 or data.find(name, at + 1) >= 0 or may_spell_ascii(data):
         return -1
-    colon = _COLON.match(data, at + len(name))
+    at += len(name)
+    if data.startswith(b":" + value, at):
+        return at + 1
+    colon = _COLON.match(data, at)
     return colon.end() if colon is not None and data.startswith(value, colon.end()) else -1
 
 

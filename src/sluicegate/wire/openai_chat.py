@@ -27,7 +27,14 @@ from sluicegate.wire.openai_chat_chunk import (
     has_unknown_content,
     right_reason,
 )
-from sluicegate.wire.openai_chat_edits import ChoiceState, edit_choice, needs_edit, usual_edits, with_reasons
+from sluicegate.wire.openai_chat_edits import (
+    ChoiceState,
+    edit_choice,
+    needs_edit,
+    says_nothing_unknown,
+    usual_edits,
+    with_reasons,
+)
 from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader, frame
@@ -349,7 +356,9 @@ class ChatStream:
             self._count_text(delta.content)
             content = self.content = True
         else:
-            content = not self.content and has_unknown_content(payload, 0)
+            content = (
+                not self.content and not says_nothing_unknown(payload) and has_unknown_content(payload, 0)
+            )
             self.content |= content
         if reason is not None:
             self._take_finish(edited, choices, [state], content or not was_begun)

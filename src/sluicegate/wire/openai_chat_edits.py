@@ -19,6 +19,9 @@ from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 _MAX_SHARED_BYTES = 4096
 """What longer chunks say is spelled anew for each: it may be long itself."""
 _NULL_USAGE = b',"usage":null'
+_KNOWN_ALONE = re.compile(
+    rb'"delta":\{(?:"(?:role|content|refusal|reasoning_content|reasoning|tool_calls)":(?:null|"[a-z]*+"),?+)*+\}'
+)
 _FINISH_KEY = re.compile(rb'"finish_reason"\s*+:\s*+')
 
 
@@ -89,6 +92,17 @@ def usual_edits(
             return None
         edits.append((at, at + len(_NULL_USAGE), b""))
     return edits
+
+
+def says_nothing_unknown(payload: bytes) -> bool:
+    """Whether the one delta of a chunk, as its bytes show, has no member but those the codec knows: a quick look, which
+    settles it for the first chunk and the last of nearly every stream.
+    """
+    return (
+        payload.count(b'"delta"') == 1
+        and _KNOWN_ALONE.search(payload) is not None
+        and not json_edit.may_spell_ascii(payload)
+    )
 
 
 def needs_edit(choice: Choice, state: ChoiceState, *, repair: bool) -> bool:

@@ -195,7 +195,7 @@ class AttemptingRequest(RunningRequest):
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
         if not self._request.stream:
-            if getattr(self._request, "background", False):
+            if isinstance(self._request, ResponsesRequest) and self._request.background:
                 # its id must be learned, or nobody could settle it
                 drain_cap_s = settings.billing.drain_cap_s
             return PlainRelay(

@@ -102,9 +102,10 @@ class ServedRequest(TriedRequest):
             providers = self._plan.settings.catalogue.providers
             self._served = able(served, providers, interpreter.keeper, background=False)
             return
-        self._previous_id = getattr(self._request, "previous_response_id", None)
-        if isinstance(self._request, ResponsesRequest) and self._plan.settings.responses_store.enabled:
-            await self._say_what_we_keep()
+        if isinstance(self._request, ResponsesRequest):
+            self._previous_id = self._request.previous_response_id
+            if self._plan.settings.responses_store.enabled:
+                await self._say_what_we_keep()
         request = self._request
         served = self._served or (Served(request.model, model, model.deployments),)
         providers = self._plan.settings.catalogue.providers
@@ -118,7 +119,7 @@ class ServedRequest(TriedRequest):
         if body is not request.body:
             interpreter.replace_body(body)
             self._request = interpreter.request
-        background: bool = getattr(request, "background", False)
+        background = isinstance(request, ResponsesRequest) and request.background
         if background:
             refuse_loose_run(request)
         if keeper is not None or background:
