@@ -68,13 +68,9 @@ def usual_edits(
             continue  # however often it stands there: readers take the last, as we do
         shared = name == "model" and len(payload) < _MAX_SHARED_BYTES
         key, member, new = (_spelled if shared else _spelled.__wrapped__)(name, theirs, ours)
-        at = payload.find(member)
-        if (
-            at >= 0
-            and payload.find(key) == at
-            and payload.find(key, at + 1) < 0
-            and not json_edit.may_spell_ascii(payload)
-        ):
+        at = payload.find(key)
+        sole = at >= 0 and payload.find(key, at + 1) < 0 and not json_edit.may_spell_ascii(payload)
+        if sole and payload.startswith(member, at):
             edits.append((at, at + len(member), new))
             continue
         value = member[len(key) + 1 :]
