@@ -332,7 +332,8 @@ class AnthropicStream:
                 self._put("content_block_delta", payload)
                 return
             block = self._open_missing(index, delta.type)
-        block.given_input = b""
+        if text:
+            block.given_input = b""  # it is told anew; an empty piece tells nothing
         edits = self._index_edits(payload, index, block)
         edited = json_edit.splice(payload, edits)
         self._put("content_block_delta", edited)
