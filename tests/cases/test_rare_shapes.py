@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from tests.cases.frames import (
+    DONE,
+    TAIL,
+    call,
+    calls,
+    chunk,
+    data,
     event,
+    generated,
     message_end,
     message_start,
+    metadata,
+    piece,
+    text,
 )
 from tests.cases.world import TOOLS, Outcome, World
 from tests.grid.scenes import FORMATS, Prompt
@@ -62,3 +72,89 @@ async def test_an_empty_piece_does_not_replace_input_that_the_start_gave(world: 
     assert [(said.name, json.loads(said.arguments)) for said in outcome.heard.calls] == [
         ("level", {"gate": "north"})
     ]
+
+
+# ---- choices --------------------------------------------------------------------------------------------------------
+
+
+def numbered(body: bytes) -> bytes:
+    """Return a stream whose only choice has another index than the first."""
+    return body.replace(b'"index":0', b'"index":1').replace(
+        b'"tool_calls":[{"index":1', b'"tool_calls":[{"index":0'
+    )
+
+
+ONE_CHOICE = {
+    "chat": text("Hello", " world") + chunk({}, "stop") + TAIL + DONE,
+    "completions": piece("Hello")
+    + piece(" world", "stop")
+    + TAIL.replace(b"chat.completion.chunk", b"text_completion")
+    + DONE,
+    "gemini": data(generated({"text": "Hello"}))
+    + data(generated({"text": " world"}, finish="STOP", usageMetadata=metadata())),
+}
+
+
+@pytest.mark.parametrize("client", FORMATS)
+@pytest.mark.parametrize("provider", ONE_CHOICE)
+async def test_the_one_choice_may_have_any_index(world: World, client: str, provider: str) -> None:
+    if client == provider == "gemini":
+        return  # it passes, index and all
+    body = numbered(ONE_CHOICE[provider])
+    outcome = await streamed(world, client, provider, f"numbered-{provider}", body, Prompt())
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "stop")
+
+
+@pytest.mark.parametrize("client", CONVERSATIONS)
+async def test_a_call_of_the_one_choice_with_another_index(world: World, client: str) -> None:
+    body = (
+        numbered(calls(call(0, "call_1", "level", '{"gate":"north"}')) + chunk({}, "tool_calls"))
+        + TAIL
+        + DONE
+    )
+    outcome = await streamed(world, client, "chat", "numbered-call", body, TOOLS)
+    assert outcome.heard is not None
+    assert [said.name for said in outcome.heard.calls] == ["level"]
+    assert outcome.heard.finish == "tool_calls"
+
+
+CHOICES = [
+    {"index": index, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+    for index, said in ((0, "Hello"), (1, "Other"))
+]
+COMPLETION = {"id": "c1", "object": "chat.completion", "created": 1, "model": "x"}
+CANDIDATES = [
+    {"content": {"role": "model", "parts": [{"text": said}]}, "finishReason": "STOP", "index": index}
+    for index, said in ((0, "Hello"), (1, "Other"))
+]
+SPENT = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+PLAIN = {
+    "chat": COMPLETION | {"choices": CHOICES, "usage": SPENT},
+    "gemini": {"candidates": CANDIDATES, "usageMetadata": metadata()},
+}
+
+
+@pytest.mark.parametrize("client", FORMATS)
+@pytest.mark.parametrize("provider", PLAIN)
+async def test_of_choices_that_nobody_asked_for_the_first_is_told(
+    world: World, client: str, provider: str
+) -> None:
+    if client == provider:
+        return  # it passes as it stands
+    outcome = await plain(world, client, provider, f"unasked-{provider}", PLAIN[provider], Prompt())
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.finish) == ("Hello", "stop")
+    chunks = b"".join(
+        data({"id": "c1", "object": "chat.completion.chunk", "choices": [choice]})
+        for choice in (
+            {"index": 0, "delta": {"role": "assistant", "content": "Hel"}, "finish_reason": None},
+            {"index": 1, "delta": {"role": "assistant", "content": "Other"}, "finish_reason": None},
+            {"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"},
+            {"index": 1, "delta": {}, "finish_reason": "length"},
+        )
+    )
+    if provider == "chat":
+        outcome = await streamed(world, client, provider, "unasked-chunks", chunks + TAIL + DONE, Prompt())
+        assert outcome.heard is not None
+        assert (outcome.heard.text, outcome.heard.finish) == ("Hello", "stop")

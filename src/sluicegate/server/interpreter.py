@@ -37,7 +37,7 @@ from sluicegate.wire.openai_responses_tools import namespaces
 from sluicegate.wire.resumed_stream import ResumedStream
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.stop_cutting import StopCutter, cut_answer
-from sluicegate.wire.translated import TranslatedStream
+from sluicegate.wire.translated import TranslatedStream, of_one_choice
 from sluicegate.wire.translated_answer import TranslatedAnswer
 from sluicegate.wire.translation import (
     ONE_ANSWER,
@@ -439,6 +439,8 @@ class Interpreter:
         answers: list[list[StreamEvent]] = []
         for one, pausable in (*self._brought, (body, self.pausable)):
             events, upstream_id = self.events_of(target, deployment, one)
+            if self.request.choices == 1 + len(self._brought):
+                events = of_one_choice(events)
             answers.append(events if pausable is None else pausable.joined(events))
         if len(answers) > 1:
             events = joined_events(answers, self.request.choices // len(answers))

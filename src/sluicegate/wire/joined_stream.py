@@ -6,6 +6,8 @@ with plain answers is in `joined`.
 
 from collections.abc import Callable
 
+import msgspec
+
 from sluicegate.errors import DecodeError
 from sluicegate.messages import Finish, Start, StreamEvent, Usage, UsageReport
 from sluicegate.wire.joined import behind, summed
@@ -97,6 +99,9 @@ class JoinedStream(ResumedStream):
             elif self._before is not None:
                 self.usage = summed(self._before, event.usage)
         else:
+            choice: int | None = getattr(event, "choice", None)
+            if choice and self._per_call == 1:
+                event = msgspec.structs.replace(event, choice=0)
             super()._take(behind(event, self._call * self._per_call))
 
     def _end(self) -> None:

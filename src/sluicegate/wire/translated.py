@@ -1,10 +1,13 @@
 """One streamed answer from a provider's format to another one: a decoder, an encoder, and the rules all formats share.
 
 A finish is held until the decoder says that nothing follows; content after it cancels it. A tool call decides the
-reason, whatever the provider's word was. An answer without any content is no answer. See `wire.StreamCodec`.
+reason, whatever the provider's word was. An answer without any content is no answer. Where one choice was asked for,
+the first that comes is that one, whatever its index; others are not told. See `wire.StreamCodec`.
 """
 
 from collections.abc import Callable
+
+import msgspec
 
 from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import (
@@ -41,6 +44,22 @@ def texts_of(event: StreamEvent) -> tuple[str, ...]:
         case ToolCallDelta():
             return (event.arguments,)
     return ()
+
+
+def of_one_choice(events: list[StreamEvent]) -> list[StreamEvent]:
+    """Return the events of an answer that was asked for one choice: those of the first, as that one's."""
+    index: int | None = None
+    told: list[StreamEvent] = []
+    for event in events:
+        choice = getattr(event, "choice", None)
+        if choice is not None:
+            index = choice if index is None else index
+            if choice != index:
+                continue
+            if choice:
+                event = msgspec.structs.replace(event, choice=0)
+        told.append(event)
+    return told
 
 
 class TranslatedStream:
@@ -85,6 +104,8 @@ class TranslatedStream:
         self.tells_searches = True
         """The client's format has a place for searches of the web."""
         self._put_right = False
+        self._sole = 0
+        """The provider's index of the choice that alone was asked for."""
         self._started = False
         self._reasons: dict[int, tuple[str, str | None]] = {}
         self._called: set[int] = set()
@@ -158,6 +179,11 @@ class TranslatedStream:
             self._end()
 
     def _take(self, event: StreamEvent) -> None:
+        if (self._sole or getattr(event, "choice", 0)) and self._choices == 1:
+            own = self._of_the_one(event)
+            if own is None:
+                return
+            event = own
         kind = type(event)
         if self._follow is not None and kind is not TextDelta:
             self._follow(event)
@@ -188,6 +214,18 @@ class TranslatedStream:
             if isinstance(event, ToolCallStart):
                 self._called.add(event.choice)
             self._content(event, event.choice)
+
+    def _of_the_one(self, event: StreamEvent) -> StreamEvent | None:
+        """Return an event as one of the choice that was asked for; None where it belongs to another."""
+        choice: int | None = getattr(event, "choice", None)
+        if choice is None:
+            return event
+        if choice != self._sole:
+            self._put_right = True
+            if self.content or self._reasons:
+                return None
+            self._sole = choice
+        return msgspec.structs.replace(event, choice=0) if choice else event
 
     def _name(self, what: str) -> None:
         if what not in self.untold:
