@@ -158,3 +158,28 @@ async def test_of_choices_that_nobody_asked_for_the_first_is_told(
         outcome = await streamed(world, client, provider, "unasked-chunks", chunks + TAIL + DONE, Prompt())
         assert outcome.heard is not None
         assert (outcome.heard.text, outcome.heard.finish) == ("Hello", "stop")
+
+
+# ---- a prompt that is blocked behind words --------------------------------------------------------------------------
+
+BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": metadata()}
+
+
+@pytest.mark.parametrize("client", FORMATS)
+async def test_a_prompt_blocked_behind_words_is_a_filtered_end(world: World, client: str) -> None:
+    body = data(generated({"text": "Hello"})) + data(BLOCKED)
+    outcome = await streamed(world, client, "gemini", "blocked-late", body, Prompt())
+    assert outcome.heard is not None
+    assert outcome.heard.text == "Hello"
+    assert outcome.heard.finish in ("content_filter", "PROHIBITED_CONTENT")
+    assert outcome.row is not None
+    assert (outcome.row.status, outcome.row.finish_reason) == ("ok", "content_filter")
+
+
+@pytest.mark.parametrize("client", [format for format in FORMATS if format != "gemini"])
+async def test_words_behind_a_blocked_prompt_take_the_block_back(world: World, client: str) -> None:
+    end = data(generated({"text": " world"}, finish="STOP", usageMetadata=metadata()))
+    body = data(generated({"text": "Hello"})) + data(BLOCKED) + end
+    outcome = await streamed(world, client, "gemini", "blocked-not", body, Prompt())
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "stop")

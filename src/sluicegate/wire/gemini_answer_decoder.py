@@ -252,10 +252,19 @@ class GeminiAnswerDecoder:
         if usage is not None:
             self._events.append(self._report(usage))
         reason = chunk.block_reason()
-        if reason is not None and not self._choices:
+        if reason is not None:
+            self._block(reason)
+        self._learn(payload, chunk, wire)
+
+    def _block(self, reason: str) -> None:
+        """Take the prompt's refusal, also one behind words: it ends every candidate that has not finished."""
+        if not self._choices:
             self._blocked = True
             self._events.append(Finish("content_filter", raw_reason=reason))
-        self._learn(payload, chunk, wire)
+        for choice in self._choices.values():
+            if choice.finish is None:
+                choice.finish = Finish("content_filter", choice.index, raw_reason=reason)
+                self._events.append(choice.finish)
 
     def _report(self, usage: Usage) -> UsageReport:
         """Tell totals; searches are no part of what this format reports."""

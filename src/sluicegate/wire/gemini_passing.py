@@ -30,6 +30,10 @@ _QUIET = frozenset({"text", "thought", "videoMetadata", "partMetadata"})
 """Members of a part that are no content by their presence; any other one is."""
 _ENVELOPE = frozenset({"usageMetadata", "modelVersion", "responseId", "createTime"})
 _EMPTY_CONTENT = b'{"parts":[{"text":""}],"role":"model"}'
+_BLOCKED_AND_FINISHED = frozenset(
+    {"SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "IMAGE_SAFETY", "MODEL_ARMOR"}
+)
+"""Reasons for which both a prompt is blocked and an answer is finished."""
 _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -287,10 +291,18 @@ class GeminiStream:
             self.finish_reason = ours or choice.reason.lower()
 
     def _take_without_candidates(self, payload: bytes, chunk: Chunk) -> None:
-        if chunk.block_reason() is not None and not self._choices:
-            self._blocked = True
+        reason = chunk.block_reason()
+        cut = {index for index, choice in self._choices.items() if choice.reason is None}
+        if reason is not None and (cut or not self._choices):
+            self._usual = None
+            self._blocked |= not cut
+            for index in cut:
+                self._choices[index].reason = reason
             self.finish_reason = "content_filter"
-            self._held.append(_Held(self._edit(payload, chunk), set(), left=True))
+            edited = self._edit(payload, chunk)
+            if cut and self._repair:  # SDKs forget a turn that nothing finished
+                edited = json_edit.changed(edited, {"candidates": _cut_candidates(cut, reason)})
+            self._held.append(_Held(edited, cut, left=True))
             return
         members = {member.key for member in json_edit.inner_members(payload, payload.index(b"{"))}
         if (self._held or self._repair) and members <= _ENVELOPE:
@@ -347,7 +359,7 @@ class GeminiStream:
     def _without_finish(self, payload: bytes, indices: set[int]) -> bytes:
         edits: list[Edit] = []
         candidates = decode_chunk(payload).candidates or []
-        for start, place in self._candidates(payload):
+        for start, place in self._candidates(payload) if candidates else ():
             if self._index_of(candidates[place], place) in indices:
                 members = json_edit.inner_members(payload, start)
                 lacks = self._repair and not parts_of(candidates[place].content)
@@ -408,6 +420,15 @@ class GeminiStream:
     def failure(self, error: SluicegateError) -> bytes:
         """Return the error object; an array is left open behind it."""
         return self._frames.frame(gemini_errors.error_object(error))
+
+
+def _cut_candidates(indices: set[int], reason: str) -> bytes:
+    """Return candidates that have come to nothing more, since the prompt was blocked behind their words."""
+    word = reason if reason in _BLOCKED_AND_FINISHED else "SAFETY"
+    return b"[%b]" % b",".join(
+        b'{"content":%b,"finishReason":"%b","index":%d}' % (_EMPTY_CONTENT, word.encode(), index)
+        for index in sorted(indices)
+    )
 
 
 def _needs_repair(candidate: Candidate) -> bool:
