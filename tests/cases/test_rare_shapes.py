@@ -183,3 +183,19 @@ async def test_words_behind_a_blocked_prompt_take_the_block_back(world: World, c
     outcome = await streamed(world, client, "gemini", "blocked-not", body, Prompt())
     assert outcome.heard is not None
     assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "stop")
+
+
+# ---- an array of Gemini's where one object was asked for ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", FORMATS)
+async def test_an_array_in_place_of_one_object_is_told_whole(world: World, client: str) -> None:
+    pieces = [
+        generated({"text": "Hello"}),
+        generated({"text": " world"}, finish="MAX_TOKENS", usageMetadata=metadata()),
+    ]
+    outcome = await plain(world, client, "gemini", "array", pieces, Prompt())
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "length")
+    assert outcome.row is not None
+    assert (outcome.row.usage.output_tokens, outcome.row.usage_source) == (2, "reported")

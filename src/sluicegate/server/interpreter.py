@@ -31,6 +31,7 @@ from sluicegate.wire.anthropic_headers import upstream_headers
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.joined import joined_events
 from sluicegate.wire.joined_stream import JoinedStream
+from sluicegate.wire.json_elements import is_array_of_several
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_searches import SEARCH_SOURCES
 from sluicegate.wire.openai_responses_tools import namespaces
@@ -433,7 +434,8 @@ class Interpreter:
         Raises:
             DecodeError: it is none.
         """
-        streamed = body.removeprefix(BOM).lstrip().startswith(_STREAM_MARKS)
+        bare = body.removeprefix(BOM).lstrip()
+        streamed = bare.startswith(_STREAM_MARKS) or (self.client.reads_arrays and is_array_of_several(bare))
         if target == self.client.name and not streamed:
             return self.client.pass_answer(self.asked, body)
         answers: list[list[StreamEvent]] = []

@@ -11,6 +11,11 @@ _IN_STRING = re.compile(rb'["\\]')
 _OUTSIDE = re.compile(rb'["\[\]{}]')
 
 
+def is_array_of_several(body: bytes) -> bool:
+    """Whether a whole body is an array of more than one object."""
+    return body.startswith(b"[") and len(ElementReader(len(body)).feed(body)) > 1
+
+
 class ElementReader:
     """Cuts a byte stream into its outermost objects; an array around them is seen through."""
 
