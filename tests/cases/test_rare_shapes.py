@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.cases.frames import (
+    CREATED,
     DONE,
     TAIL,
     call,
     calls,
     chunk,
+    counted,
     data,
     event,
     generated,
@@ -21,7 +23,10 @@ from tests.cases.frames import (
     message_start,
     metadata,
     piece,
+    response,
+    said_item,
     text,
+    text_item,
 )
 from tests.cases.world import TOOLS, Outcome, World
 from tests.grid.scenes import FORMATS, Prompt
@@ -199,3 +204,20 @@ async def test_an_array_in_place_of_one_object_is_told_whole(world: World, clien
     assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "length")
     assert outcome.row is not None
     assert (outcome.row.usage.output_tokens, outcome.row.usage_source) == (2, "reported")
+
+
+# ---- how a response ended -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", [format for format in FORMATS if format != "responses"])
+async def test_a_completed_event_may_hold_a_response_that_is_not(world: World, client: str) -> None:
+    cut = response(
+        "incomplete",
+        [said_item("Hello world")],
+        incomplete_details={"reason": "max_output_tokens"},
+        usage=counted(3, 2),
+    )
+    body = CREATED + text_item(0, "Hello", " world") + event("response.completed", response=cut)
+    outcome = await streamed(world, client, "responses", "completed-cut", body, Prompt())
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "length")

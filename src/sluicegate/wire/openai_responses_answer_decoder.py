@@ -48,6 +48,7 @@ from sluicegate.wire.openai_responses_event import (
     decode_response,
     failure,
     output_of,
+    status_of,
     text_of,
 )
 from sluicegate.wire.openai_responses_passed_answer import INCOMPLETE, read_answer
@@ -173,7 +174,8 @@ class ResponsesStreamDecoder(OpenAIStreamDecoder):
         elif kind in STARTS:
             self._start(decode_response(piece.response))
         elif kind in ENDS:
-            self._end(decode_response(piece.response), kind.removeprefix("response."))
+            response = decode_response(piece.response)
+            self._end(response, status_of(kind, response))
 
     def _start(self, response: Response) -> None:
         if isinstance(response.model, str):

@@ -184,6 +184,13 @@ def output_of(response: Response) -> list[msgspec.Raw]:
         raise DecodeError(FORMAT, None, "the response's output is not a list") from None
 
 
+def status_of(kind: str, response: Response) -> str:
+    """Return how a response ended, by its terminal event; one that says completed may hold one that is not."""
+    if kind == "response.completed" and response.status == "incomplete":
+        return "incomplete"
+    return kind.removeprefix("response.")
+
+
 def failure(payload: bytes, piece: Piece) -> StreamError | None:
     """Return the error that an event tells, in either known shape, or None."""
     nested = bytes(piece.error)

@@ -30,6 +30,7 @@ from sluicegate.wire.openai_responses_event import (
     decode_response,
     failure,
     output_of,
+    status_of,
     text_of,
 )
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer, finish_reason_of
@@ -333,7 +334,7 @@ class ResponsesStream:
         response = decode_response(piece.response)
         if not self._started:
             self._begin(response)
-        status = piece.type.removeprefix("response.")
+        status = status_of(piece.type, response)
         output = output_of(response)
         if self._items is not None:
             self._put_all(self._items.close(status, output))
