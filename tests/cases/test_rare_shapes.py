@@ -221,3 +221,15 @@ async def test_a_completed_event_may_hold_a_response_that_is_not(world: World, c
     outcome = await streamed(world, client, "responses", "completed-cut", body, Prompt())
     assert outcome.heard is not None
     assert (outcome.heard.text, outcome.heard.finish) == ("Hello world", "length")
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+async def test_a_run_that_nobody_asked_to_keep_is_told_as_it_stands(world: World, status: str) -> None:
+    body = response(status, [said_item("Hello")], usage=counted(3, 2))
+    world.plays(f"loose-{status}", json.dumps(body).encode(), headers=JSON)
+    told = await world.post("responses", f"responses/loose-{status}", Prompt(), stream=False)
+    assert told.status == 200, told.body
+    assert told.json()["status"] == status
+    assert told.json()["output"][0]["content"][0]["text"] == "Hello"
+    (row,) = [row for row in world.gate.rows() if row.request_id == told.header("x-request-id")]
+    assert (row.status, row.usage.output_tokens) == ("ok", 2)

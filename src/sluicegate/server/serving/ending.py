@@ -84,12 +84,17 @@ class EndingRequest(RequestState):
         return (row.usage.input_tokens or 0) + (row.usage.output_tokens or 0)
 
     def _runs_on(self) -> bool:
-        """Whether the answer only says that a run was queued, which is to go on in the background."""
-        answer = self._answer
+        """Whether the answer only says that a run was queued, which is to go on in the background.
+
+        What nobody asked to keep cannot be asked after: it is told as it stands.
+        """
+        answer, interpreter = self._answer, self._interpreter
         return (
             isinstance(answer, ResponsesAnswer)
             and answer.finish_reason is None
             and answer.upstream_id is not None
+            and isinstance(interpreter, Interpreter)
+            and interpreter.asked.close_id is not None
         )
 
     async def _follow_run(self) -> int:
