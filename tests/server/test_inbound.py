@@ -165,6 +165,22 @@ async def test_bodies_arrive_whole_at_any_cut() -> None:
             assert (await client.response()).body == b"/c hello"
 
 
+async def test_empty_lines_before_a_request_are_ignored_at_any_cut() -> None:
+    before = b"\r\n" * 2
+    async with serving(echo) as world, await Client.connect(world.url) as client:
+        for cut in range(len(before) + 1):
+            client.send(before[:cut])
+            await asyncio.sleep(0.005)
+            client.send(before[cut:] + request_bytes(f"/cut/{cut}"))
+            assert (await client.response()).status == 200
+        await client.send_slowly(before + request_bytes("/bytes"))
+        assert (await client.response()).status == 200
+        client.send(b"\r")
+        await asyncio.sleep(0.005)
+        client.send(request_bytes("/no-line"))
+        assert (await client.response()).status == 400
+
+
 async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
     running = 0
 

@@ -157,6 +157,9 @@ class InboundConnection:
 
     def _read_head(self, data: bytes) -> None:
         partial = self._partial
+        if partial is not None and partial.startswith(b"\r"):
+            data = bytes(partial) + data
+            partial = self._partial = None
         if partial is None:
             self._received_at = time.monotonic()  # the loop's own time stands still within a turn
             while data.startswith(b"\r\n"):  # RFC 9112, 2.2: empty lines before a request are ignored
@@ -177,6 +180,8 @@ class InboundConnection:
             if not data:
                 return
             self._partial = partial = bytearray(data)
+            if data == b"\r":
+                return  # half of such an empty line: no request has begun
             self._wait_until(self._received_at + self.server.settings.request_timeout_s)
         try:
             check_beginning(partial)
