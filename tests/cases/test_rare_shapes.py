@@ -13,12 +13,14 @@ from tests.cases.frames import (
     DONE,
     TAIL,
     call,
+    call_item,
     calls,
     chunk,
     counted,
     data,
     event,
     generated,
+    message,
     message_end,
     message_start,
     metadata,
@@ -233,3 +235,48 @@ async def test_a_run_that_nobody_asked_to_keep_is_told_as_it_stands(world: World
     assert told.json()["output"][0]["content"][0]["text"] == "Hello"
     (row,) = [row for row in world.gate.rows() if row.request_id == told.header("x-request-id")]
     assert (row.status, row.usage.output_tokens) == ("ok", 2)
+
+
+# ---- calls of plain answers that lack something ---------------------------------------------------------------------
+
+
+CALLING = {
+    "chat": COMPLETION
+    | {
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [call(0, "call_1", "clock", "")],
+                },
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": SPENT,
+    },
+    "messages": message([{"type": "tool_use", "name": "clock"}]),
+    "responses": {
+        key: value
+        for key, value in response(
+            "", [call_item("fc_1", "call_1", "clock", "")], usage=counted(3, 2)
+        ).items()
+        if key != "status"
+    },
+    "gemini": generated({"functionCall": {"name": "clock"}}, finish="STOP", usageMetadata=metadata()),
+}
+
+
+@pytest.mark.parametrize("client", CONVERSATIONS)
+@pytest.mark.parametrize("provider", CALLING)
+async def test_a_plain_call_without_arguments_gets_an_empty_object(
+    world: World, client: str, provider: str
+) -> None:
+    if client == provider == "gemini":
+        return  # its clients take a call without arguments
+    outcome = await plain(world, client, provider, f"calling-{provider}", CALLING[provider], TOOLS)
+    assert outcome.heard is not None
+    ((id_, name, arguments),) = outcome.heard.calls
+    assert (name, arguments, outcome.heard.finish) == ("clock", "{}", "tool_calls")
+    assert id_ or client == "gemini"

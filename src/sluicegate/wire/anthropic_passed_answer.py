@@ -1,7 +1,7 @@
 """Messages that are not streamed, on the same format: the body passes but for edits at token offsets.
 
-Put right as in a stream: model, id where it is missing or hidden, the stop reason, usage and cost. Source: wire
-formats page `anthropic-messages.md`; contract C3, C7, C9.
+Put right as in a stream: model, id where it is missing or hidden, the stop reason, usage and cost, and calls that lack
+an id or their input. Source: wire formats page `anthropic-messages.md`; contract C3, C7, C9.
 """
 
 import msgspec
@@ -13,6 +13,7 @@ from sluicegate.wire.anthropic_folding import fold
 from sluicegate.wire.anthropic_stop import read_stop_reason
 from sluicegate.wire.anthropic_usage import RunningUsage, settled_usage
 from sluicegate.wire.half_characters import whole_characters
+from sluicegate.wire.json_edit import Edit, Member
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked
@@ -67,6 +68,13 @@ class AnthropicAnswer:
         self._reason = right_stop_reason(message.stop_reason or "end_turn", called=called)
         self.repaired |= self._reason != message.stop_reason
         self.finish_reason = read_stop_reason(self._reason)
+        self._lacking = [
+            (place, block)
+            for place, block in enumerate(self._blocks)
+            if block.type == "tool_use" and (not block.id or bytes(block.input) == b"null")
+        ]
+        """Calls without an id or an input, and where they stand."""
+        self.repaired |= bool(self._lacking)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""
@@ -90,5 +98,23 @@ class AnthropicAnswer:
         }
         if self.upstream_id is None or self._asked.hide_provider:
             wanted["id"] = msgspec.json.encode("msg_" + self._asked.id)
-        body = json_edit.changed(self.body, wanted)
+        members = json_edit.members(self.body)
+        edits = json_edit.edits(self.body, members, wanted) + self._call_edits(members)
+        body = json_edit.splice(self.body, edits)
         return with_members(with_our_ids(body, self._asked), bill.beside_usage)
+
+    def _call_edits(self, members: list[Member]) -> list[Edit]:
+        """Give every call an id and an input."""
+        if not self._lacking:
+            return []
+        at = next(member.start for member in reversed(members) if member.key == "content")
+        starts = [start for start, _ in json_edit.elements(self.body, at)]
+        edits: list[Edit] = []
+        for place, block in self._lacking:
+            wanted: dict[str, bytes] = {}
+            if not block.id:
+                wanted["id"] = msgspec.json.encode(f"toolu_{self._asked.id}_{place}")
+            if bytes(block.input) == b"null":
+                wanted["input"] = b"{}"
+            edits += json_edit.settings(self.body, starts[place], wanted)
+        return edits

@@ -1,7 +1,7 @@
 """Responses that are not streamed, on the same format: the body passes but for edits at token offsets.
 
-Put right as in a stream: model, id where it is missing or hidden, time of creation, usage and cost. Source: wire
-formats page `responses.md`; contract C3, C7, C9.
+Put right as in a stream: model, id where it is missing or hidden, time of creation, status, usage and cost, and calls
+that lack their arguments. Source: wire formats page `responses.md`; contract C3, C7, C9.
 """
 
 import msgspec
@@ -10,6 +10,7 @@ from sluicegate.errors import DecodeError
 from sluicegate.messages import FinishReason, StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.half_characters import whole_characters
+from sluicegate.wire.json_edit import Edit, Member
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_responses_event import (
     FORMAT,
@@ -19,12 +20,13 @@ from sluicegate.wire.openai_responses_event import (
     output_of,
     text_of,
 )
-from sluicegate.wire.openai_responses_shapes import Response
+from sluicegate.wire.openai_responses_shapes import Item, Response
 from sluicegate.wire.openai_responses_unfolding import fold
 from sluicegate.wire.openai_responses_usage import read_usage, settled_usage
 from sluicegate.wire.openai_usage import with_members
 from sluicegate.wire.translation import Asked
 
+_NO_ARGUMENTS = b'"{}"'
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 INCOMPLETE: dict[str, FinishReason] = {
     "max_output_tokens": "length",
@@ -64,6 +66,8 @@ class ResponsesAnswer:
         self.repaired = False
         self.cancelled = False
         """Somebody ended it before its end."""
+        self._lacking: list[int] = []
+        """Where calls stand that have no arguments."""
         body = body.removeprefix(b"\xef\xbb\xbf").strip()
         if not body.startswith(b"{"):
             body = fold(body + b"\n\n")
@@ -79,6 +83,8 @@ class ResponsesAnswer:
         if isinstance(response.id, str) and response.id:
             self.upstream_id = response.id
         self._items = [decode_item(raw) for raw in output_of(response)]
+        self._lacking = [place for place, item in enumerate(self._items) if _lacks_arguments(item)]
+        self.repaired |= bool(self._lacking) or not isinstance(response.status, str)
         status = response.status if isinstance(response.status, str) else "completed"
         if status in ("queued", "in_progress"):
             return  # a run in the background has not ended
@@ -109,10 +115,29 @@ class ResponsesAnswer:
             wanted["previous_response_id"] = msgspec.json.encode(asked.previous_id)
         if type(response.created_at) is not int:
             wanted["created_at"] = b"%d" % self._asked.created
-        body = json_edit.changed(self.body, wanted)
+        if not isinstance(response.status, str):
+            wanted["status"] = b'"completed"'
+        members = json_edit.members(self.body)
+        edits = json_edit.edits(self.body, members, wanted) + self._call_edits(members)
+        body = json_edit.splice(self.body, edits)
         if asked.close_id is not None:
             body = sealed(body, "responses", asked.close_id)
         return with_members(body, bill.beside_usage)
+
+    def _call_edits(self, members: list[Member]) -> list[Edit]:
+        """Give calls without arguments an empty object; where they are cut, they stay as they are."""
+        if not self._lacking:
+            return []
+        at = next(member.start for member in reversed(members) if member.key == "output")
+        starts = [start for start, _ in json_edit.elements(self.body, at)]
+        edits: list[Edit] = []
+        for place in self._lacking:
+            edits += json_edit.settings(self.body, starts[place], {"arguments": _NO_ARGUMENTS})
+        return edits
+
+
+def _lacks_arguments(item: Item) -> bool:
+    return item.type == "function_call" and item.status != "incomplete" and not (item.arguments or "").strip()
 
 
 def read_answer(body: bytes) -> tuple[Response, StreamError | None]:
