@@ -28,6 +28,7 @@ from tests.cases.frames import (
     response,
     said_item,
     text,
+    text_block,
     text_item,
 )
 from tests.cases.world import TOOLS, Outcome, World
@@ -280,3 +281,28 @@ async def test_a_plain_call_without_arguments_gets_an_empty_object(
     ((id_, name, arguments),) = outcome.heard.calls
     assert (name, arguments, outcome.heard.finish) == ("clock", "{}", "tool_calls")
     assert id_ or client == "gemini"
+
+
+# ---- a reason that says calls, and none -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", FORMATS)
+@pytest.mark.parametrize("provider", ["chat", "messages"])
+async def test_an_answer_without_calls_did_not_end_for_them(world: World, client: str, provider: str) -> None:
+    if client == provider:
+        return  # it passes as it stands
+    body = {
+        "chat": text("Hello", " world") + chunk({}, "tool_calls") + TAIL + DONE,
+        "messages": message_start() + text_block(0, "Hello", " world") + message_end("tool_use"),
+    }[provider]
+    prompt = Prompt() if client == "completions" else TOOLS
+    outcome = await streamed(world, client, provider, f"no-calls-{provider}", body, prompt)
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.calls, outcome.heard.finish) == ("Hello world", [], "stop")
+    whole = {
+        "chat": COMPLETION | {"choices": [CHOICES[0] | {"finish_reason": "tool_calls"}], "usage": SPENT},
+        "messages": message([{"type": "text", "text": "Hello"}], "tool_use"),
+    }[provider]
+    outcome = await plain(world, client, provider, f"no-calls-{provider}", whole, prompt)
+    assert outcome.heard is not None
+    assert (outcome.heard.text, outcome.heard.calls, outcome.heard.finish) == ("Hello", [], "stop")

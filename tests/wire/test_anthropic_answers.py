@@ -553,8 +553,11 @@ def test_sources_end_their_text_block() -> None:
     ],
 )  # fmt: skip
 def test_b021_b032_finish_reasons(reason: Any, told: str) -> None:
-    assert encoded(TextDelta("x"), Finish(reason))[1].finish == told
-    assert whole(TextDelta("x"), Finish(reason))["stop_reason"] == told
+    said: list[Any] = [TextDelta("x")]
+    if reason == "function_call":
+        said += [ToolCallStart(0, "call_1", "f"), ToolCallDelta(0, "{}"), ToolCallEnd(0)]
+    assert encoded(*said, Finish(reason))[1].finish == told
+    assert whole(*said, Finish(reason))["stop_reason"] == told
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from sluicegate.errors import DecodeError, SluicegateError
 from sluicegate.messages import (
     End,
     Finish,
+    FinishReason,
     ReasoningDelta,
     RefusalDelta,
     Start,
@@ -44,6 +45,17 @@ def texts_of(event: StreamEvent) -> tuple[str, ...]:
         case ToolCallDelta():
             return (event.arguments,)
     return ()
+
+
+def reason_of(finish: Finish, *, called: bool) -> FinishReason:
+    """Return why an answer ended, which tool calls decide: where there are some, and where there are none.
+
+    Args:
+        called: it asks for tools.
+    """
+    if called:
+        return finish.reason if finish.reason in KEEPS_REASON else "tool_calls"
+    return "stop" if finish.reason in ("tool_calls", "function_call") else finish.reason
 
 
 def of_one_choice(events: list[StreamEvent]) -> list[StreamEvent]:
@@ -251,9 +263,7 @@ class TranslatedStream:
             self.out.append(data)
 
     def _finished(self, event: Finish) -> None:
-        reason = event.reason
-        if event.choice in self._called and reason not in KEEPS_REASON:
-            reason = "tool_calls"
+        reason = reason_of(event, called=event.choice in self._called)
         if event.pause is not None and event.raw_reason is not None:
             self._name(event.raw_reason)
         self._reasons[event.choice] = (reason, event.stop_sequence)

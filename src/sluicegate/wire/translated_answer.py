@@ -9,7 +9,6 @@ from sluicegate.errors import DecodeError
 from sluicegate.messages import (
     End,
     Finish,
-    FinishReason,
     Start,
     StreamError,
     StreamEvent,
@@ -20,7 +19,7 @@ from sluicegate.messages import (
     WebSearch,
 )
 from sluicegate.wire import Bill
-from sluicegate.wire.translated import KEEPS_REASON, texts_of
+from sluicegate.wire.translated import reason_of, texts_of
 from sluicegate.wire.translation import Asked, Codec
 
 
@@ -61,8 +60,9 @@ class TranslatedAnswer:
                 case ToolCallStart():
                     called.add(event.choice)
                 case Finish():
-                    if event.choice in called and event.reason not in KEEPS_REASON:
-                        event = msgspec.structs.replace(event, reason="tool_calls")
+                    reason = reason_of(event, called=event.choice in called)
+                    if reason != event.reason:
+                        event = msgspec.structs.replace(event, reason=reason)
                     if event.pause is not None and event.raw_reason is not None:
                         self._name(event.raw_reason)
                     self.finish_reason = event.reason
@@ -75,7 +75,7 @@ class TranslatedAnswer:
         if ended and owed:  # an end marker, but no word why
             self.repaired = True
             for choice in sorted(owed):
-                reason: FinishReason = "tool_calls" if choice in called else "stop"
+                reason = "tool_calls" if choice in called else "stop"
                 self.finish_reason = reason
                 self._events.append(Finish(reason, choice))
         if self.finish_reason is None:
