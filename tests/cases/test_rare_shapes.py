@@ -306,3 +306,23 @@ async def test_an_answer_without_calls_did_not_end_for_them(world: World, client
     outcome = await plain(world, client, provider, f"no-calls-{provider}", whole, prompt)
     assert outcome.heard is not None
     assert (outcome.heard.text, outcome.heard.calls, outcome.heard.finish) == ("Hello", [], "stop")
+
+
+# ---- what is refused, in the client's words -------------------------------------------------------------------------
+
+
+async def test_what_nobody_keeps_is_not_found(world: World) -> None:
+    reference = {"type": "item_reference", "id": "msg_1"}
+    asked = [{"role": "user", "content": "Hello"}, reference]
+    told = await world.post("responses", "responses/any", Prompt(), stream=False, input=asked)
+    assert told.status == 404
+    assert told.json()["error"]["message"] == "input[1].id: Nothing with id 'msg_1' was found."
+
+
+async def test_probabilities_are_refused_by_the_name_that_a_responses_client_has_for_them(
+    world: World,
+) -> None:
+    include = ["message.output_text.logprobs"]
+    told = await world.post("responses", "messages/any", Prompt(), stream=False, include=include)
+    assert told.status == 400
+    assert told.json()["error"]["param"] == "include"

@@ -98,7 +98,7 @@ ROWS = (
         {
             "chat": ({"logprobs": True, "top_logprobs": 2}, "logprobs"),
             "completions": ({"logprobs": 2}, "logprobs"),
-            "responses": ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, "logprobs"),
+            "responses": ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, "include"),
             "gemini": (
                 _config(responseLogprobs=True, logprobs=2),
                 "generationConfig.responseLogprobs",

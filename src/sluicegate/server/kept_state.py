@@ -30,8 +30,9 @@ KEEPING = frozenset({"responses", "messages"})
 def unknown(path: str, id: str) -> StateUnknown:
     """Return the error for an id under which nothing is kept that this account may know of."""
     shown = id if len(id) <= 100 else id[:100] + "…"
-    what = "Previous response" if path == "previous_response_id" else "Nothing"
-    return StateUnknown(f"{path}: {what} with id '{shown}' was not found.", param=path)
+    if path == "previous_response_id":
+        return StateUnknown(f"{path}: Previous response with id '{shown}' was not found.", param=path)
+    return StateUnknown(f"{path}: Nothing with id '{shown}' was found.", param=path)
 
 
 def turn_back(

@@ -34,6 +34,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "chat": _CHAT,
     "completions": _CHAT,
     "responses": {
+        "logprobs": "include",
         "max_tokens": "max_output_tokens",
         "response_format": "text.format",
         "verbosity": "text.verbosity",
