@@ -326,3 +326,37 @@ async def test_probabilities_are_refused_by_the_name_that_a_responses_client_has
     told = await world.post("responses", "messages/any", Prompt(), stream=False, include=include)
     assert told.status == 400
     assert told.json()["error"]["param"] == "include"
+
+
+# ---- halves of characters in several choices ------------------------------------------------------------------------
+
+
+def half(index: int, escaped: str) -> bytes:
+    """Return a chunk whose text is written as a careless provider writes it."""
+    choice = f'{{"index":{index},"delta":{{"content":"{escaped}"}}}}'
+    return f'data: {{"id":"c1","object":"chat.completion.chunk","choices":[{choice}]}}\n\n'.encode()
+
+
+HALVES = {
+    "crossed": ((0, r"a\ud83d"), (1, r"x\ud83d"), (0, r"\ude00b"), (1, r"\ude01y")),
+    "beside": ((0, r"a\ud83d"), (1, "x😁y"), (0, r"\ude00b")),
+    "of another": ((0, r"a\ud83d"), (1, r"x😁\ude00y"), (0, r"\ude00b")),
+}
+
+
+@pytest.mark.parametrize("client", ["chat", "completions"])
+@pytest.mark.parametrize("crossing", HALVES)
+async def test_halves_of_characters_stay_in_their_choice(world: World, client: str, crossing: str) -> None:
+    body = b"".join(half(*each) for each in HALVES[crossing])
+    body += data(
+        {"id": "c1", "choices": [{"index": at, "delta": {}, "finish_reason": "stop"} for at in (0, 1)]}
+    )
+    name = f"halves-{crossing}-{client}".replace(" ", "-")
+    world.plays(name, body + TAIL + DONE, "bytes")
+    told = await world.post(client, f"chat/{name}", Prompt(), stream=True, n=2)
+    said = {0: "", 1: ""}
+    for line in told.body.decode().splitlines():
+        if line.startswith("data: {"):
+            for choice in json.loads(line[6:])["choices"]:
+                said[choice["index"]] += choice.get("text") or choice.get("delta", {}).get("content") or ""
+    assert said == {0: "a😀b", 1: "x😁\ufffdy" if crossing == "of another" else "x😁y"}

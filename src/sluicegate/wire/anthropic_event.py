@@ -134,7 +134,7 @@ class PieceReader:
     @property
     def clean(self) -> bool:
         """Whether the bytes so far ended exactly at an event's end, and no event waits for the next."""
-        return self._reader.clean and self._halves.waiting is None
+        return self._reader.clean and not self._halves.waits
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, StreamPiece]]:
         """Take the next bytes and yield each event's payload, on one line, and what it says.
@@ -146,7 +146,7 @@ class PieceReader:
             if (
                 payload.startswith(b'{"type":')
                 and payload.endswith(b"}")
-                and self._halves.waiting is None
+                and not self._halves.waits
                 and payload.isascii()
                 and payload.find(b"\\u") < 0
                 and payload.find(b"\n") < 0
@@ -179,7 +179,7 @@ class PieceReader:
             return
         if 0x0A in payload:
             yield from self._take_lines(name, payload)
-        elif self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
+        elif not self._halves.waits and not json_edit.may_escape(payload) and payload.isascii():
             yield from self._named(name, payload)
         else:
             for whole in self._halves.mend(payload):

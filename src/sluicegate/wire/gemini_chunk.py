@@ -68,7 +68,7 @@ class ChunkReader:
     @property
     def clean(self) -> bool:
         """Whether the bytes so far ended exactly at an event's end, and no event waits for the next."""
-        return self._elements is None and self._reader.clean and self._halves.waiting is None
+        return self._elements is None and self._reader.clean and not self._halves.waits
 
     @property
     def repaired(self) -> bool:
@@ -130,7 +130,7 @@ class ChunkReader:
             raise DecodeError(FORMAT, None, "an event is not a JSON object")
         if 0x0A in payload or 0x0D in payload:  # white space of JSON that came on several lines
             payload = payload.replace(b"\r", b" ").replace(b"\n", b" ")
-        if self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
+        if not self._halves.waits and not json_edit.may_escape(payload) and payload.isascii():
             yield payload, decode_chunk(payload)
             return
         for whole in self._halves.mend(payload):

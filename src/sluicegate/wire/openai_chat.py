@@ -216,13 +216,13 @@ class ChatStream:
             return
         if not payload.startswith(b"{"):
             raise DecodeError("chat", None, "an event is not a JSON object")
-        if self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
+        if not self._halves.waits and not json_edit.may_escape(payload) and payload.isascii():
             self._take_chunk(payload)
             return
         for whole in self._halves.mend(payload):
             if not self.ended and self.error is None:
                 self._take_chunk(whole)
-        if self._halves.waiting is not None:
+        if self._halves.waits:
             self._usual = None
 
     def _take_chunk(self, payload: bytes) -> None:

@@ -29,7 +29,7 @@ class PayloadReader:
     @property
     def clean(self) -> bool:
         """Whether the bytes so far ended exactly at an event's end, and nothing of it waits."""
-        return self._events.clean and self._halves.waiting is None
+        return self._events.clean and not self._halves.waits
 
     @property
     def repaired(self) -> bool:
@@ -59,7 +59,7 @@ class PayloadReader:
                     yield from self._whole(line)
         elif not payload.startswith(b"{"):
             raise DecodeError(self._format, None, "an event is not a JSON object")
-        elif self._halves.waiting is None and not json_edit.may_escape(payload) and payload.isascii():
+        elif not self._halves.waits and not json_edit.may_escape(payload) and payload.isascii():
             yield payload
         else:
             yield from self._halves.mend(payload)
