@@ -11,6 +11,8 @@ from sluicegate.wire import json_edit
 
 _STRING_MEMBER = re.compile(rb'("[^"\\]++")\s*+:\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _INDEX = re.compile(rb'"(?:[a-z]++_)?index"\s*+:\s*+(\d++)')
+_MAX_WAITING = 128
+"""Choices a request can ask for; a provider may number them as it likes."""
 _LOW_HALF = rb'\s*+:\s*+"(\\u[dD][c-fC-F][0-9a-fA-F]{2})'
 
 
@@ -53,6 +55,8 @@ class HalfCharacters:
         at = lone[-1]
         if payload[at + 3 : at + 4] in b"89abAB" and payload[at + 6 : at + 7] == b'"':
             before = json_edit.replace_lone_surrogates(payload[:at])  # as long as it was
+            if len(self._waiting) == _MAX_WAITING:
+                whole += self.give_up()
             self._waiting[_place_of(payload)] = before + payload[at:]
             self.waits = True
         else:
