@@ -124,7 +124,8 @@ class _Started(ABC):
     """Where the gate's package lies."""
 
     def __init__(self, folder: Path, realtime: bool, ready_path: str) -> None:
-        self.port = free_port()
+        self._held = [hold_port(), hold_port()]
+        self.port, self._admin_port = (sock.getsockname()[1] for sock in self._held)
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "output.log"
         environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
@@ -162,6 +163,8 @@ class _Started(ABC):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        for sock in self._held:
+            sock.close()
 
     def log(self) -> str:
         """Return what it printed."""
@@ -232,7 +235,7 @@ class Gate(_Started):
     def _command(self, folder: Path) -> list[str]:
         (folder / "sluicegate.yaml").write_text(
             f'server: {{listen: "127.0.0.1:{self.port}", workers: 1}}\n'
-            f'admin: {{listen: "127.0.0.1:{free_port()}"}}\n'
+            f'admin: {{listen: "127.0.0.1:{self._admin_port}"}}\n'
             'store: "sqlite:///sluicegate.db"\n'
             "journal: {dir: ./journal}\n"
             "providers:\n"
@@ -301,10 +304,12 @@ def nginx_binary() -> str | None:
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+def hold_port() -> socket.socket:
+    """Take a port that nobody else is given until it is closed; a server that sets SO_REUSEADDR may listen on it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 def _nginx_user() -> str:

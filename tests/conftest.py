@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from sluicegate.simulator import Simulator, SimulatorProcess, SimulatorSettings
 from tests.fakes import Client
-from tests.gate import RunningGate, free_ports, keep_compiled, run_gate
+from tests.gate import RunningGate, held_port, keep_compiled, run_gate
 from tests.inprocess import InProcessGate, in_process_gate
 from tests.scheduling import Scheduling, by_length
 
@@ -77,9 +77,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port of loopback that was free a moment ago."""
-    return free_ports(1)[0]
+def dead_port() -> Iterator[int]:
+    """A port of loopback that refuses connections: nobody comes to listen on it."""
+    with held_port() as port:
+        yield port
 
 
 @pytest.fixture

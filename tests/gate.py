@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,13 +45,18 @@ def keep_compiled(root: Path) -> None:
     os.environ["PYTHONPYCACHEPREFIX"] = str(root / ".pytest_cache" / "bytecode")
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that were free a moment ago."""
-    with ExitStack() as sockets:
-        bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for each in bound:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in bound]
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Hold a port of loopback until the block is left: it refuses connections while no server of ours listens on it.
+
+    It is bound and never listened on. So the kernel gives it to nobody who asks for any port, nor to an outgoing
+    connection; a server that is told its number and sets SO_REUSEADDR, as the gate does, may listen on it. Source:
+    socket(7), ip(7).
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 @contextmanager
@@ -62,17 +67,17 @@ def run_gate(folder: Path, configuration: str) -> Iterator[RunningGate]:
         configuration: the text of sluicegate.yaml without `server.listen` and `admin.listen`, which are
             chosen here: it holds `{listen}` and `{admin_listen}` in their places.
     """
-    port, admin_port = free_ports(2)
-    config = folder / "sluicegate.yaml"
-    config.write_text(
-        configuration.replace("{listen}", f"127.0.0.1:{port}").replace(
-            "{admin_listen}", f"127.0.0.1:{admin_port}"
+    with held_port() as port, held_port() as admin_port:
+        config = folder / "sluicegate.yaml"
+        config.write_text(
+            configuration.replace("{listen}", f"127.0.0.1:{port}").replace(
+                "{admin_listen}", f"127.0.0.1:{admin_port}"
+            )
         )
-    )
-    command = [sys.executable, "-m", "sluicegate", "serve", "--config", str(config)]
-    with Child("the gate", command, folder / "gate.log", stop_within_s=10.0) as child:
-        child.wait_until(lambda: _is_ready(port), READY_TIMEOUT_S)
-        yield RunningGate("127.0.0.1", port, admin_port, config, child)
+        command = [sys.executable, "-m", "sluicegate", "serve", "--config", str(config)]
+        with Child("the gate", command, folder / "gate.log", stop_within_s=10.0) as child:
+            child.wait_until(lambda: _is_ready(port), READY_TIMEOUT_S)
+            yield RunningGate("127.0.0.1", port, admin_port, config, child)
 
 
 def _is_ready(port: int) -> bool | None:

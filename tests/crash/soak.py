@@ -28,7 +28,7 @@ from tests.crash.faults import DISK_MB, FAULTS, Fault, Faults, Machine, small_di
 from tests.crash.load import ANSWER_TIMEOUT_S, DEFAULT_TOKENS, PATH, Load, Seen
 from tests.crash.victim import Victim, Whom
 from tests.fakes import ask
-from tests.gate import keep_compiled
+from tests.gate import held_port, keep_compiled
 
 CLIENTS = 14
 KEYS = {"prepaid": 60, "unlimited": 25, "tight": 15}
@@ -119,12 +119,12 @@ async def soak(
     keys = {name: f"sg-crash-{name}-0123456789" for name in KEYS}
     machine = Machine(folder / "machine")
     data = folder / "data"
-    with small_disk(data, DISK_MB + kills // 4) as may_fill:
+    with small_disk(data, DISK_MB + kills // 4) as may_fill, held_port() as port, held_port() as admin_port:
         async with Simulator(
             SimulatorSettings(tokens=DEFAULT_TOKENS, interval_s=0.005, keep=10**7)
         ) as simulator:
             configuration = _configuration(simulator, keys, credit, on_crash, sync, data)
-            victim = Victim(folder, configuration, first_on_path=machine.folder)
+            victim = Victim(folder, configuration, port, admin_port, first_on_path=machine.folder)
             making = Faults(victim, data, machine, rng, may_fill=may_fill)
             try:
                 victim.start()

@@ -5,11 +5,9 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,20 +17,26 @@ from tests.gate import READY_TIMEOUT_S
 
 Whom = Literal["worker", "supervisor", "both"]
 EXIT_S = 20.0
-LASTING_PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to outgoing connections, one of which could else take a dead gate's port."""
 
 
 class Victim:
     """One gate, dead or alive."""
 
     def __init__(
-        self, folder: Path, configuration: dict[str, Any], *, first_on_path: Path | None = None
+        self,
+        folder: Path,
+        configuration: dict[str, Any],
+        port: int,
+        admin_port: int,
+        *,
+        first_on_path: Path | None = None,
     ) -> None:
         """Prepare a gate.
 
         Args:
             configuration: as `tests.conftest.make_config` returns it.
+            port: where it listens, held for as long as it is used: an outgoing connection could else take a dead
+                gate's port. So with `admin_port`.
             first_on_path: a folder that its processes import from before any other.
         """
         self.folder = folder
@@ -41,7 +45,6 @@ class Victim:
         self.starts = 0
         self.outlived: list[str] = []
         """Workers that still lived when a later supervisor served."""
-        port, admin_port = lasting_ports(2)
         self.url = f"http://127.0.0.1:{port}"
         text = json.dumps(configuration, indent=1)
         text = text.replace("{listen}", f"127.0.0.1:{port}").replace(
@@ -148,21 +151,6 @@ class Victim:
             return (await ask(self.url, "/readyz", timeout_s=2.0)).status == 200
         except OSError:  # a TimeoutError too
             return False
-
-
-def lasting_ports(count: int) -> list[int]:
-    """Return ports of loopback that are free, and stay so while nobody asks for them by number."""
-    ports: list[int] = []
-    with ExitStack() as sockets:
-        while len(ports) < count:
-            sock = sockets.enter_context(socket.socket())
-            port = random.choice(LASTING_PORTS)
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-    return ports
 
 
 def _kill(pids: Iterable[int]) -> None:

@@ -16,7 +16,7 @@ from sluicegate.simulator import Simulator, SimulatorSettings
 from sluicegate.simulator.answer import of_tokens
 from sluicegate.simulator.faults import FAULTS
 from tests.conftest import PRICE, Certificates, make_config
-from tests.gate import free_ports
+from tests.gate import held_port
 
 FORMATS = ("chat", "completions", "responses", "messages", "gemini")
 CLOCKS = {
@@ -163,7 +163,8 @@ async def faulty(certificates: Certificates) -> AsyncIterator[Faulty]:
         simulator = await running.enter_async_context(Simulator(SimulatorSettings(tokens=TOKENS)))
         secure = await running.enter_async_context(Simulator(tls))
         silent = await running.enter_async_context(await asyncio.start_server(silence, "127.0.0.1", 0))
-        yield Faulty(simulator, secure, silent.sockets[0].getsockname()[1], free_ports(1)[0])
+        dead_port = running.enter_context(held_port())
+        yield Faulty(simulator, secure, silent.sockets[0].getsockname()[1], dead_port)
 
 
 def upstream_model(word: str) -> str:

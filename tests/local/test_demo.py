@@ -22,7 +22,7 @@ from google import genai
 from google.genai.types import GenerateContentConfig, HttpOptions
 from openai import OpenAI
 
-from tests.gate import free_ports
+from tests.gate import held_port
 
 DEMO = [sys.executable, "-m", "sluicegate", "demo"]
 TIMEOUT_S = 180.0
@@ -38,21 +38,24 @@ main()
 """
 
 
-def demo_port() -> int:
-    """Return a port that is free, as is the next one."""
+@contextmanager
+def demo_port() -> Iterator[int]:
+    """Hold a port, and the next one with it."""
     while True:
-        (port,) = free_ports(1)
-        with socket.socket() as above:
+        with held_port() as port, socket.socket() as above:
+            above.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 above.bind(("127.0.0.1", port + 1))
             except (OSError, OverflowError):
                 continue
-            return port
+            yield port
+            return
 
 
 def run_once(folder: Path, *command: str) -> str:
-    command = (*(command or DEMO), "--once", "--port", str(demo_port()))
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+    with demo_port() as port:
+        command = (*(command or DEMO), "--once", "--port", str(port))
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert run.returncode == 0, run.stdout + run.stderr
     assert not run.stderr
     return run.stdout
@@ -190,7 +193,7 @@ def check_sdks(printed: str) -> None:
 
 
 def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -> None:
-    with serving(tmp_path, demo_port()) as (demo, printed):
+    with demo_port() as port, serving(tmp_path, port) as (demo, printed):
         curl = printed[printed.index("curl -N") : printed.index("\n\nor in Python")]
         answer = subprocess.run(
             ["bash", "-c", curl], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
@@ -220,7 +223,7 @@ def test_what_it_prints_works_as_pasted_and_ctrl_c_is_one_line(tmp_path: Path) -
 
 
 def test_children_die_with_a_killed_demo(tmp_path: Path) -> None:
-    with serving(tmp_path, demo_port()) as (demo, _):
+    with demo_port() as port, serving(tmp_path, port) as (demo, _):
         assert len(processes_of(tmp_path)) >= 3
         demo.kill()
     wait_for_no_process(tmp_path)
@@ -228,8 +231,7 @@ def test_children_die_with_a_killed_demo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("above", [0, 1])
 def test_a_taken_port_is_one_line(tmp_path: Path, above: int) -> None:
-    port = demo_port()
-    with socket.create_server(("127.0.0.1", port + above)):
+    with demo_port() as port, socket.create_server(("127.0.0.1", port + above)):
         run = subprocess.run(
             [*DEMO, "--port", str(port)], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S
         )
@@ -269,7 +271,8 @@ def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
 
 def once(folder: Path) -> list[str]:
     """Return what a demo says that cannot begin."""
-    command = [*DEMO, "--port", str(demo_port())]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+    with demo_port() as port:
+        command = [*DEMO, "--port", str(port)]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (run.returncode, run.stderr) == (1, "")
     return run.stdout.splitlines()

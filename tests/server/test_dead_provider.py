@@ -13,7 +13,6 @@ import pytest
 from sluicegate.simulator import Simulator
 from tests.conftest import KEY, PRICE, StartInProcess, make_config
 from tests.fakes import Client, chat
-from tests.gate import free_ports
 
 SOAK = bool(os.environ.get("SLUICEGATE_SOAK"))
 REQUESTS = 20_000 if SOAK else 1_200
@@ -41,8 +40,8 @@ DEATHS = {
 }
 
 
-def config_of(simulator: Simulator, death: Death) -> dict[str, Any]:
-    url = simulator.base_url if death.listens else f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+def config_of(simulator: Simulator, death: Death, dead_port: int) -> dict[str, Any]:
+    url = simulator.base_url if death.listens else f"http://127.0.0.1:{dead_port}/v1"
     providers = {
         "dead": {"base_url": url, "speaks": ["chat"], "auth": "none", "stream": CLOCKS},
         "well": {"base_url": simulator.base_url, "speaks": ["chat"], "auth": "none"},
@@ -56,10 +55,10 @@ def config_of(simulator: Simulator, death: Death) -> dict[str, Any]:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", DEATHS)
 async def test_fewer_than_one_in_a_thousand_sees_an_error(
-    start_inprocess: StartInProcess, simulator: Simulator, name: str
+    start_inprocess: StartInProcess, simulator: Simulator, dead_port: int, name: str
 ) -> None:
     death = DEATHS[name]
-    gate = await start_inprocess(config_of(simulator, death))
+    gate = await start_inprocess(config_of(simulator, death, dead_port))
     standing = gate.gateway._bench.deployments.get("dead", death.model)
     numbers = iter(range(10_000_000))
     asked = errors = 0

@@ -14,7 +14,6 @@ import pytest
 from tests.conftest import KEY, MakeSimulator, StartInProcess
 from tests.fakes import Client, request_bytes
 from tests.faults.faulty import FORMATS, upstream_model
-from tests.gate import free_ports
 from tests.grid.scenes import Prompt
 from tests.grid.speaking import path_of, said
 from tests.inprocess import InProcessGate
@@ -64,10 +63,10 @@ async def ask_all(gate: InProcessGate, client: str, upstream: str, *, leaves: bo
 @pytest.mark.parametrize("client", FORMATS)
 @pytest.mark.parametrize("ending", ["whole", "refused", "broken", "left"])
 async def test_nothing_of_a_request_waits_for_the_collector(
-    start_inprocess: StartInProcess, make_simulator: MakeSimulator, client: str, ending: str
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator, dead_port: int, client: str, ending: str
 ) -> None:
     simulator = await make_simulator(keep=10)
-    gate = await start_inprocess(configuration(simulator, free_ports(1)[0]))
+    gate = await start_inprocess(configuration(simulator, dead_port))
     upstream = {
         "whole": "sim-text,tokens=600",
         "refused": upstream_model("400"),
@@ -80,10 +79,10 @@ async def test_nothing_of_a_request_waits_for_the_collector(
 
 @pytest.mark.usefixtures("no_collector")
 async def test_an_answer_of_several_calls_waits_for_no_collector(
-    start_inprocess: StartInProcess, make_simulator: MakeSimulator
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator, dead_port: int
 ) -> None:
     simulator = await make_simulator(keep=10)
-    gate = await start_inprocess(configuration(simulator, free_ports(1)[0]))
+    gate = await start_inprocess(configuration(simulator, dead_port))
     for stream in (True, False):
         body = {"model": "chat/sim-text", "prompt": ["One.", "Two."], "stream": stream}
         async with await Client.connect(gate.url) as connection:

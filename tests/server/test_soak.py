@@ -21,7 +21,6 @@ from sluicegate.server.stream_relay import StreamRelay
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.simulator import SimulatorProcess, SimulatorSettings
 from tests.conftest import MakeSimulator, StartGate, StartInProcess
-from tests.gate import free_ports
 from tests.server.soak_world import MixedLoad, Sample, children, configuration, take_sample
 
 SOAK = bool(os.environ.get("SLUICEGATE_SOAK"))
@@ -48,10 +47,10 @@ def alive() -> Counter[str]:
 
 @pytest.mark.soak
 async def test_mixed_failures_leave_no_connection_and_no_request(
-    start_inprocess: StartInProcess, make_simulator: MakeSimulator
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator, dead_port: int
 ) -> None:
     simulator = await make_simulator(keep=100)
-    gate = await start_inprocess(configuration(simulator, free_ports(1)[0]))
+    gate = await start_inprocess(configuration(simulator, dead_port))
     pool = gate.gateway._pool
     load = MixedLoad(gate.url, seed=5)
     await load.run(REQUESTS, at_once=60)
@@ -75,11 +74,11 @@ async def test_mixed_failures_leave_no_connection_and_no_request(
 @pytest.mark.soak
 @pytest.mark.skipif(not SOAK, reason="takes half an hour: make soak")
 async def test_memory_is_flat_and_no_connection_is_left_after_half_an_hour(
-    start_gate: StartGate, capsys: pytest.CaptureFixture[str]
+    start_gate: StartGate, dead_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with SimulatorProcess(SimulatorSettings(keep=100)) as simulator:
         server = {"workers": 2, "idle_connection": "20s"}
-        gate = await start_gate(configuration(simulator, free_ports(1)[0], server=server))
+        gate = await start_gate(configuration(simulator, dead_port, server=server))
         status = await ask_supervisor(gate.config.parent / "journal", "status")
         pids = {"supervisor": gate.child.pid}
         pids |= {f"worker {worker['slot']}": worker["pid"] for worker in status["workers"]}

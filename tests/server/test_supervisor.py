@@ -14,6 +14,7 @@ import pytest
 
 from sluicegate.errors import BadRequest, StoreUnavailable
 from sluicegate.server.settings import TlsServer
+from tests.gate import held_port
 from tests.server.supervisor_world import RUN, alive, configured_key, eventually, running, settings
 
 SPEND = "/spend?account=acme&reserve={reserve}&charge={charge}&hold_ms={hold_ms}"
@@ -186,7 +187,10 @@ def test_a_worker_that_sends_nonsense_is_replaced_and_the_supervisor_lives(tmp_p
 
 
 def test_x6_when_the_supervisor_is_killed_its_workers_end_and_a_new_one_takes_over(tmp_path: Path) -> None:
-    with running(tmp_path, settings(tmp_path, workers=2, acme=1_000)) as first:
+    with (
+        held_port() as port,
+        running(tmp_path, settings(tmp_path, workers=2, port=port, acme=1_000)) as first,
+    ):
         first.wait_serving()
         assert first.get(spend(100, 40))[0] == 200
         pids = [worker["pid"] for worker in first.ask("status")["workers"]]
@@ -199,7 +203,7 @@ def test_x6_when_the_supervisor_is_killed_its_workers_end_and_a_new_one_takes_ov
             assert ended.result()[1]["status"] == "interrupted"
         eventually(lambda: not any(alive(pid) for pid in pids))
         assert time.monotonic() - killed < 3
-        same_port = settings(tmp_path, workers=2, port=first.clients.port, acme=1_000)
+        same_port = settings(tmp_path, workers=2, port=port, acme=1_000)
         with running(tmp_path, same_port) as second:
             second.wait_serving()
             assert second.balance("acme") == 890

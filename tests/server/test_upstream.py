@@ -567,10 +567,8 @@ async def test_a_place_given_to_someone_who_leaves_goes_on(pool: UpstreamPool) -
         assert (await sink.finished()).body == b"ok"
 
 
-async def test_a_refused_connection_fails_and_frees_its_place(pool: UpstreamPool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    origin = Origin("http", "127.0.0.1", port, max_connections=1)
+async def test_a_refused_connection_fails_and_frees_its_place(pool: UpstreamPool, dead_port: int) -> None:
+    origin = Origin("http", "127.0.0.1", dead_port, max_connections=1)
     for _ in range(2):
         with pytest.raises(ConnectFailed, match="refused"):
             await pool.connect(origin, 1.0)

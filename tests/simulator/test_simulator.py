@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from pathlib import Path
 
@@ -183,6 +184,8 @@ async def test_refuse_and_listen_again(simulator: Simulator) -> None:
     await simulator.refuse()
     with pytest.raises(ConnectionRefusedError):
         await ask(simulator.url, PATH, chat("m"))
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", simulator.port))
     await simulator.start()
     assert (await ask(simulator.url, PATH, chat("m"))).status == 200
 

@@ -104,6 +104,8 @@ class Simulator:
         self.jobs = Jobs()
         """Files, video jobs and batches."""
         self.port = self.settings.port
+        self._held: socket.socket | None = None
+        """Bound to the port and never listened on, so that nobody else is given it while nobody listens."""
         self._rules: list[Rule] = []
         self._server: asyncio.Server | None = None
         self._pacer: Pacer | None = None
@@ -118,20 +120,19 @@ class Simulator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     async def start(self) -> None:
-        """Listen; `port` is known afterwards and stays the same when it is started again."""
+        """Listen; `port` is known afterwards and stays ours until the block is left, also while stopped."""
         loop = asyncio.get_running_loop()
         if self._pacer is None:
             self._pacer = Pacer(loop, self.settings.tick_s)
-        sock = socket.socket(socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((self.settings.host, self.port))
-        except OSError:
-            sock.close()
-            raise
-        self.port = sock.getsockname()[1]
+        if self._held is None:
+            self._held = self._bound()
+            self.port = self._held.getsockname()[1]
+        sock = self._bound()
         self._server = await loop.create_server(self._connection, sock=sock, backlog=4096, ssl=self._tls())
 
     async def stop(self) -> None:
@@ -151,6 +152,16 @@ class Simulator:
         if server is not None:
             server.close()
             await asyncio.sleep(0)
+
+    def _bound(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self.settings.host, self.port))
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     @property
     def url(self) -> str:
