@@ -18,6 +18,7 @@ from sluicegate.simulator import (
     Play,
     Reset,
     Script,
+    Send,
     Simulator,
     SimulatorProcess,
     SimulatorSettings,
@@ -188,6 +189,33 @@ async def test_refuse_and_listen_again(simulator: Simulator) -> None:
         other.bind(("127.0.0.1", simulator.port))
     await simulator.start()
     assert (await ask(simulator.url, PATH, chat("m"))).status == 200
+
+
+async def test_after_a_wait_the_peer_has_read_what_was_sent_though_the_loop_was_held_up(
+    simulator: Simulator,
+) -> None:
+    simulator.push(Script(steps=(Send(text="before"), Wait(s=0.01), Send(text="after"))))
+    loop = asyncio.get_running_loop()
+    busy = asyncio.create_task(_turn_on())
+    theirs, ours = socket.socketpair()
+    with theirs, ours, socket.create_connection(("127.0.0.1", simulator.port)) as peer:
+        await simulator.wait_for(lambda: bool(simulator.connections))
+        loop.add_reader(ours, lambda: time.sleep(0.05) if ours.recv(1) else None)
+        peer.setblocking(False)
+        reading = asyncio.create_task(loop.sock_recv(peer, 1 << 16))
+        await asyncio.sleep(0.01)
+        peer.send(request_bytes(PATH, chat("m")))
+        theirs.send(b"x")  # the loop is held up in the turn that reads the request
+        first = await reading
+        loop.remove_reader(ours)
+    busy.cancel()
+    assert b"before" in first
+    assert b"after" not in first
+
+
+async def _turn_on() -> None:
+    while True:
+        await asyncio.sleep(0)
 
 
 async def test_scripts_that_begin_before_the_request(simulator: Simulator, client: Connect) -> None:

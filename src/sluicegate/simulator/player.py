@@ -44,6 +44,9 @@ from sluicegate.simulator.script import (
 SOON = 0.0
 WHOLE = Play()
 FLOOD_BYTES = 1 << 16
+READING_TURNS = 10
+"""Turns of the loop that a wait goes on for when its time is up: where the loop was held up for longer, a peer in the
+same loop has yet to read what was sent before."""
 _ID = ID.encode()
 _STAMP = STAMP.encode()
 REASONS = {
@@ -290,6 +293,8 @@ class Player:
                 yield from self._send(self._content("x" * step.bytes))
             case Wait():
                 yield time.monotonic() + step.s
+                for _ in range(READING_TURNS):
+                    yield SOON
             case Head():
                 yield from self._send_head(step)
             case Informational():

@@ -120,7 +120,7 @@ class Flood(Step, frozen=True):
 
 
 class Wait(Step, frozen=True):
-    """Do nothing for a while."""
+    """Do nothing for a while; a peer in the same loop has read what was sent before, however late the loop is."""
 
     s: float
 
