@@ -238,6 +238,23 @@ async def test_a_balance_beyond_64_bits_is_refused(store: SqliteStore, amount: i
     assert (await store.verify()).clean
 
 
+async def test_sums_that_pass_64_bits_on_their_way_are_exact(store: SqliteStore) -> None:
+    await add_account(store, "big", unlimited=True)
+    for number in range(3):
+        batch: list[Record] = [settled(f"r{number}", MAX_NANO, account="big")]
+        await store.commit_journal(batch, "a.journal", number, NOW)
+        await store.refund(f"r{number}", None, reference=f"back{number}", note=None, at=NOW)
+    await store.commit_journal([settled("r3", 1_000_000_007, account="big")], "a.journal", 9, NOW)
+    report = await store.verify()
+    assert report.clean
+    assert report.balances["revenue"] == 1_000_000_007
+    assert set((await store.spent_since(0.0)).values()) == {3 * MAX_NANO + 1_000_000_007}
+    statement = await store.statement("big", 0.0, NOW + 1)
+    assert statement.charged_nano == 3 * MAX_NANO + 1_000_000_007
+    assert statement.closing_nano == -1_000_000_007
+    assert (await store.statement("big", NOW + 1, NOW + 2)).opening_nano == -1_000_000_007
+
+
 async def test_money_for_an_unknown_account_is_refused(store: SqliteStore) -> None:
     with pytest.raises(BadRequest, match="nobody"):
         await store.deposit("nobody", 1, reference="x", kind="topup", at=NOW)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Row, bindparam, case, func, insert, select, update
+from sqlalchemy import Row, bindparam, case, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sluicegate.billing.chain import UsageDigest
@@ -19,6 +19,7 @@ from sluicegate.money import MAX_NANO, format_usd
 from sluicegate.store import Account, Conflict
 from sluicegate.store.chain import add_link
 from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, USAGE
+from sluicegate.store.sums import joined, sum_parts
 
 T = TypeVar("T")
 
@@ -139,8 +140,8 @@ async def find_charge(connection: AsyncConnection, request_id: str) -> tuple[str
         )
     payer = customer(row.account_id)
     given_back = case((ENTRIES.c.credit == payer, ENTRIES.c.amount_nano), else_=-ENTRIES.c.amount_nano)
-    about = select(func.coalesce(func.sum(given_back), 0)).where(ENTRIES.c.request_id == request_id)
-    return row.account_id, row.cost_nano_usd - int((await connection.execute(about)).scalar_one())
+    about = select(*sum_parts(given_back)).where(ENTRIES.c.request_id == request_id)
+    return row.account_id, row.cost_nano_usd - joined((await connection.execute(about)).one())
 
 
 async def find_posted(connection: AsyncConnection, reference: str, kind: EntryKind) -> Entry | None:

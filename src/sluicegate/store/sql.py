@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, text, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -52,6 +52,7 @@ from sluicegate.store.chain import begin_chain, daily_anchors
 from sluicegate.store.schema import ACCOUNTS, CHAINED_BY, ENTRIES, JOURNALS, KEYS, MIGRATIONS, USAGE, after
 from sluicegate.store.settlements import Batch, book
 from sluicegate.store.statements import add_sale, movements_of
+from sluicegate.store.sums import joined, sum_parts
 from sluicegate.store.verification import verify
 
 T = TypeVar("T")
@@ -400,12 +401,12 @@ class SqlStore(ABC):
     async def _sums(
         self, by: ColumnElement[str], what: ColumnElement[int], since: float, only: str | None = None
     ) -> dict[str, int]:
-        statement = select(by, func.sum(what)).where(USAGE.c.started_at >= since, what != 0).group_by(by)
+        statement = select(by, *sum_parts(what)).where(USAGE.c.started_at >= since, what != 0).group_by(by)
         if only is not None:
             statement = statement.where(by == only)
         async with self._reading() as connection:
             rows = (await connection.execute(statement)).all()
-        return {name: int(total) for name, total in rows}
+        return {name: joined(parts) for name, *parts in rows}
 
     async def export_ledger(self) -> AsyncIterator[LedgerLine]:
         last: int | None = None

@@ -13,6 +13,7 @@ from sluicegate.billing.ledger import UsageRow, customer
 from sluicegate.errors import BadRequest
 from sluicegate.store import Movement, SoldModel, Statement
 from sluicegate.store.schema import ACCOUNTS, ENTRIES, USAGE
+from sluicegate.store.sums import joined, sum_parts
 
 _SETTLED = and_(USAGE.c.request_id == ENTRIES.c.reference, ENTRIES.c.kind == "charge")
 _DATED: ColumnElement[float] = func.coalesce(USAGE.c.started_at, ENTRIES.c.at)
@@ -29,11 +30,11 @@ def movements_of(connection: Connection, account_id: str, since: float, until: f
     payer = customer(account_id)
     of_account = or_(ENTRIES.c.credit == payer, ENTRIES.c.debit == payer)
     signed = case((ENTRIES.c.credit == payer, ENTRIES.c.amount_nano), else_=-ENTRIES.c.amount_nano)
-    joined = ENTRIES.outerjoin(USAGE, _SETTLED)
+    entries = ENTRIES.outerjoin(USAGE, _SETTLED)
 
     def sum_of(*conditions: ColumnElement[bool]) -> int:
-        total = select(func.coalesce(func.sum(signed), 0)).select_from(joined).where(of_account, *conditions)
-        return int(connection.execute(total).scalar_one())
+        total = select(*sum_parts(signed)).select_from(entries).where(of_account, *conditions)
+        return joined(connection.execute(total).one())
 
     within = and_(since <= _DATED, until > _DATED)
     opening = sum_of(since > _DATED)

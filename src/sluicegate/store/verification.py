@@ -15,6 +15,7 @@ from sluicegate.store import Anchor, LedgerReport
 from sluicegate.store.booking import SELECT_ACCOUNTS
 from sluicegate.store.chain import PAGE_ROWS, check_chain, links
 from sluicegate.store.schema import ACCOUNTS, BALANCES, ENTRIES, USAGE, after
+from sluicegate.store.sums import joined, sum_parts
 
 SHOWN_PROBLEMS = 20
 """Of each kind; the rest are only counted."""
@@ -101,8 +102,8 @@ def _wrong_balances(connection: Connection, kept: dict[str, int]) -> Iterator[st
         select(ENTRIES.c.credit.label("account"), ENTRIES.c.amount_nano.label("nano")),
         select(ENTRIES.c.debit.label("account"), (-ENTRIES.c.amount_nano).label("nano")),
     ).subquery()
-    summed = connection.execute(select(sides.c.account, func.sum(sides.c.nano)).group_by(sides.c.account))
-    sums = {account: int(total) for account, total in summed}
+    summed = connection.execute(select(sides.c.account, *sum_parts(sides.c.nano)).group_by(sides.c.account))
+    sums = {account: joined(parts) for account, *parts in summed}
     for account in sorted(sums.keys() | kept.keys()):
         if sums.get(account, 0) != kept.get(account):
             yield f"{account}: its entries sum to {sums.get(account, 0)}, its balance is {kept.get(account)} nano-USD"
