@@ -54,6 +54,10 @@ becomes the nearest safe one."""
 
 UsageSource = Literal["reported", "counted", "none"]
 
+MAX_COUNT = 10**9
+"""The most of anything that a provider can report of one answer. What is above is nonsense, such as a difference below
+zero in 32 bits, and counts as not reported: as money it would take all of an account's credit, and fill the books."""
+
 
 class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Token counts of one answer, inclusive: input contains cached tokens, output contains reasoning.

@@ -1,11 +1,14 @@
-"""Counts below zero, wherever a provider's usage has them, never reach a client."""
+"""Counts that no answer can have: those below zero never reach a client, and what is beyond all bounds is no count."""
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 
-from sluicegate.messages import Usage
+from sluicegate.messages import MAX_COUNT, Usage
 from sluicegate.wire import anthropic_usage, gemini_usage, openai_responses_usage, openai_usage
+from sluicegate.wire.openai_responses_shapes import Response
 from sluicegate.wire.openai_usage import without_negatives
 
 SETTLED = Usage(input_tokens=9, output_tokens=4)
@@ -52,3 +55,37 @@ def test_c5_no_count_below_zero_is_told(format: str, spaces: bool) -> None:
 def test_usage_without_them_stays_the_very_same_bytes() -> None:
     reported = b'{"prompt_tokens": 9,"x":1.50,"cost":1e-7}'
     assert without_negatives(reported) is reported
+
+
+def read(format: str, into: Any, out: Any, cached: Any) -> Usage | None:
+    names = {
+        "chat": ("prompt_tokens", "completion_tokens", "prompt_tokens_details"),
+        "responses": ("input_tokens", "output_tokens", "input_tokens_details"),
+    }
+    if format == "messages":
+        running = anthropic_usage.RunningUsage()
+        running.take(json.dumps({"input_tokens": into, "output_tokens": out}).encode())
+        running.take(json.dumps({"cache_read_input_tokens": cached}).encode())
+        return running.normalised()
+    if format == "gemini":
+        counts = {"promptTokenCount": into, "candidatesTokenCount": out, "cachedContentTokenCount": cached}
+        return gemini_usage.read_usage(json.dumps(counts).encode())
+    told = dict(zip(names[format], (into, out, {"cached_tokens": cached}), strict=True))
+    raw = json.dumps(told).encode()
+    if format == "chat":
+        return openai_usage.read_usage(raw)
+    return openai_responses_usage.read_usage(Response(usage=msgspec.Raw(raw)))
+
+
+@pytest.mark.parametrize(
+    "nonsense", [MAX_COUNT + 1, 2**31 - 1, 2**32 - 5, 2**53 - 1, 2**63 - 1, 2**64 - 3, 1e30]
+)
+@pytest.mark.parametrize("format", ["chat", "responses", "messages", "gemini"])
+def test_a_count_beyond_all_bounds_is_not_reported(format: str, nonsense: float) -> None:
+    most = 10**9
+    usage = read(format, most, most, 0)
+    assert usage is not None
+    assert usage.output_tokens == most, "the most that is believed"
+    assert read(format, 9, nonsense, 0) == Usage(input_tokens=9, cache_read_tokens=0)
+    assert read(format, 9, 4, nonsense) == Usage(input_tokens=9, output_tokens=4)
+    assert read(format, nonsense, nonsense, 0) is None

@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
+from sluicegate.messages import MAX_COUNT
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None
 
 
 class Details(msgspec.Struct, gc=False):

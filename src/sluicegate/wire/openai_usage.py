@@ -5,16 +5,18 @@ from typing import Any
 import msgspec
 
 from sluicegate.capabilities import Capabilities
-from sluicegate.messages import Usage
+from sluicegate.messages import MAX_COUNT, Usage
 from sluicegate.wire import json_edit
 from sluicegate.wire.openai_usage_shapes import Reported, Said, Totals
 
 
 def count(value: object) -> int | None:
-    """Accept a count a provider may have written: a non-negative integer, also as a float without fraction."""
+    """Accept a count a provider may have written: a non-negative integer that an answer can have, also as a float
+    without fraction.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
         return value
     return None
 
@@ -59,7 +61,7 @@ def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
 
 
 def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
-    """Read a usage object in which some count is none: negative, fractional or of another type."""
+    """Read a usage object in which some count is none: negative, fractional, beyond all bounds or of another type."""
     try:
         value: Any = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
