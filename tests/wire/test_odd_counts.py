@@ -10,6 +10,7 @@ from sluicegate.messages import MAX_COUNT, Usage
 from sluicegate.wire import anthropic_usage, gemini_usage, openai_responses_usage, openai_usage
 from sluicegate.wire.openai_responses_shapes import Response
 from sluicegate.wire.openai_usage import without_negatives
+from sluicegate.wire.unary.batches import usage_of_line
 
 SETTLED = Usage(input_tokens=9, output_tokens=4)
 ODD = {
@@ -89,3 +90,23 @@ def test_a_count_beyond_all_bounds_is_not_reported(format: str, nonsense: float)
     assert read(format, 9, nonsense, 0) == Usage(input_tokens=9, cache_read_tokens=0)
     assert read(format, 9, 4, nonsense) == Usage(input_tokens=9, output_tokens=4)
     assert read(format, nonsense, nonsense, 0) is None
+
+
+def test_counts_by_modality_stand_beside_an_odd_one() -> None:
+    told = {
+        "promptTokenCount": 9, "candidatesTokenCount": 4, "cachedContentTokenCount": -1,
+        "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 7}, None],
+        "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 3}, {"modality": "AUDIO"}],
+    }  # fmt: skip
+    assert gemini_usage.read_usage(json.dumps(told).encode()) == Usage(
+        input_tokens=9, input_audio_tokens=7, output_tokens=4, output_image_tokens=3
+    )
+
+
+def test_a_batch_of_responses_tells_what_it_wrote_to_a_cache() -> None:
+    details = {"cached_tokens": 2, "cache_write_tokens": 5}
+    usage = {"input_tokens": 9, "input_tokens_details": details, "output_tokens": 4}
+    line = {"response": {"status_code": 200, "body": {"usage": usage}}}
+    assert usage_of_line(json.dumps(line).encode()) == Usage(
+        input_tokens=9, cache_read_tokens=2, cache_write_tokens=5, output_tokens=4, service_tier="batch"
+    )

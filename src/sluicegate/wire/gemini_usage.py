@@ -87,12 +87,21 @@ def _read_odd(raw: bytes | msgspec.Raw) -> Reported:
     if isinstance(value, dict):
         for name in _COUNTS:
             setattr(reported, name, count(value.get(name)))
+        reported.promptTokensDetails = _details(value.get("promptTokensDetails"))
+        reported.candidatesTokensDetails = _details(value.get("candidatesTokensDetails"))
         tier = value.get("serviceTier")
         reported.serviceTier = tier if isinstance(tier, str) else None
     return reported
 
 
 _COUNTS = [name for name in Reported.__struct_fields__ if name.endswith("Count")]
+
+
+def _details(value: Any) -> list[Details] | None:
+    """Return what there is of counts by modality."""
+    if not isinstance(value, list):
+        return None
+    return [Details(one.get("modality"), one.get("tokenCount")) for one in value if isinstance(one, dict)]
 
 
 def _of(details: list[Details], modality: str) -> int | None:

@@ -148,6 +148,7 @@ def _of_responses(told: dict[str, Any]) -> Usage | None:
         input_tokens=into,
         output_tokens=out,
         cache_read_tokens=count(read.get("cached_tokens")) if isinstance(read, dict) else None,
+        cache_write_tokens=count(read.get("cache_write_tokens")) if isinstance(read, dict) else None,
         reasoning_tokens=count(written.get("reasoning_tokens")) if isinstance(written, dict) else None,
     )
 
