@@ -68,6 +68,8 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     input_tokens: int | None = None
     """Everything read: uncached, cache reads, cache writes, what hosted tools fed back."""
+    longest_input_tokens: int | None = None
+    """Of several calls that are one answer, what the longest read: each is priced by its own length."""
     cache_read_tokens: int | None = None
     """Part of input_tokens."""
     cache_write_tokens: int | None = None

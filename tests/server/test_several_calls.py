@@ -3,6 +3,7 @@
 Translation matrix, section 17: one attempt, one row, usage summed; more than the configured number are refused.
 """
 
+import json
 from typing import Any
 
 import openai
@@ -10,7 +11,7 @@ import pytest
 
 from sluicegate.messages import Format
 from sluicegate.simulator import Script, Simulator
-from sluicegate.simulator.answer import Answer, ToolCall
+from sluicegate.simulator.answer import Answer, ToolCall, UsageWhen
 from tests.conftest import KEY, StartInProcess
 from tests.fakes import ask
 from tests.grid.scenes import Prompt
@@ -93,3 +94,23 @@ async def test_the_input_of_every_call_is_reserved(
     response = await ask(gate.url, "/v1/chat/completions", body, key=KEY)
     assert response.status == 402
     assert not simulator.requests
+
+
+@pytest.mark.parametrize("usage", ["asked", "never"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_the_length_of_each_call_decides_the_tier_not_their_sum(
+    start_inprocess: StartInProcess, simulator: Simulator, stream: bool, usage: UsageWhen
+) -> None:
+    body = said("chat", "m", Prompt(), stream) | {"n": 3}
+    tokens = 9 if usage == "asked" else len(json.dumps(body)) // 4
+    for above in (tokens + 1, tokens - 2):
+        price = {"input": 1, "output": 2, "tiers": [{"above_input_tokens": above, "input": 10, "output": 20}]}
+        gate = await start(start_inprocess, simulator, "messages", max_calls=3, price=price)
+        for text in TEXTS:
+            simulator.push(Script(answer=Answer(text=text, usage=usage)))
+        response = await ask(gate.url, path_of("chat", "m", stream), body, key=KEY)
+        assert response.status == 200, response.body
+        (row,) = await gate.wait_for_rows(1)
+        used, times = row.usage, 1 if above > tokens else 10
+        assert used.input_tokens == pytest.approx(3 * tokens, abs=3)
+        assert row.cost_nano_usd == 1000 * times * ((used.input_tokens or 0) + 2 * (used.output_tokens or 0))

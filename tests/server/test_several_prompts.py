@@ -15,7 +15,7 @@ import pytest
 from sluicegate.messages import Format, Usage
 from sluicegate.simulator import Script, Simulator
 from sluicegate.simulator.answer import Answer
-from sluicegate.simulator.script import Play, Reset
+from sluicegate.simulator.script import Play, Reset, Stall
 from sluicegate.wire.joined import summed
 from tests.conftest import KEY, PRICE, Connect, StartInProcess, make_config
 from tests.fakes import Response, ask, request_bytes
@@ -117,6 +117,39 @@ async def test_a_call_that_does_not_report_leaves_the_sum_to_our_count(
     assert usage["completion_tokens"] == 6
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize("n", [1, 2])
+async def test_prompts_that_nobody_reports_are_counted_once_an_answer(
+    start_inprocess: StartInProcess, simulator: Simulator, n: int, stream: bool
+) -> None:
+    """Each call reads its own prompt, not all of them."""
+    gate = await start(start_inprocess, simulator, "messages", max_calls=2)
+    for _ in range(3 * n):
+        simulator.push(Script(answer=Answer(text=(" a",), usage="never")))
+    prompts = [f"{prompt} " * 1000 for prompt in PROMPTS]
+    response = await complete(gate, stream=stream, prompt=prompts, n=n)
+    assert response.status == 200
+    assert simulator.requests_made == 3 * n
+    (row,) = await gate.wait_for_rows(1)
+    assert (row.status, row.usage_source) == ("ok", "counted")
+    assert row.usage.input_tokens == pytest.approx(n * sum(map(len, prompts)) / 4, rel=0.02)
+
+
+async def test_a_client_that_leaves_in_the_first_of_several_prompts_pays_for_that_one(
+    start_inprocess: StartInProcess, simulator: Simulator, client: Connect
+) -> None:
+    gate = await start(start_inprocess, simulator, "chat")
+    simulator.push(Script(answer=Answer(text=(" a",)), steps=(Play(before="finish"), Stall())))
+    body = {"model": "m", "prompt": ["One " * 1000] * 4, "max_tokens": 20, "stream": True}
+    one = await client(gate.url)
+    one.send(request_bytes("/v1/completions", body, key=KEY))
+    await one.until_bytes(b'" a"')
+    one.reset()
+    (row,) = await gate.wait_for_rows(1)
+    assert (row.status, row.usage_source) == ("client_closed", "counted")
+    assert row.usage.input_tokens == pytest.approx(1000, rel=0.05)
+
+
 async def test_a_plain_answer_whose_second_call_fails_is_tried_again_whole(
     start_inprocess: StartInProcess, simulator: Simulator
 ) -> None:
@@ -164,10 +197,15 @@ async def test_what_is_refused(
 def test_a_sum_knows_only_what_both_told() -> None:
     one = Usage(input_tokens=1, output_tokens=2, cache_read_tokens=1)
     assert summed(one, Usage(input_tokens=3, output_tokens=4, reasoning_tokens=2)) == Usage(
-        input_tokens=4, output_tokens=6, cache_read_tokens=1, reasoning_tokens=2
+        input_tokens=4, longest_input_tokens=3, output_tokens=6, cache_read_tokens=1, reasoning_tokens=2
     )
-    assert summed(one, Usage(input_tokens=3)) == Usage(input_tokens=4, cache_read_tokens=1)
-    assert summed(Usage(input_tokens=3), one) == Usage(input_tokens=4, cache_read_tokens=1)
+    longest = Usage(input_tokens=4, longest_input_tokens=3, cache_read_tokens=1)
+    assert summed(one, Usage(input_tokens=3)) == longest
+    assert summed(Usage(input_tokens=3), one) == longest
+    assert summed(longest, Usage(input_tokens=2)) == Usage(
+        input_tokens=6, longest_input_tokens=3, cache_read_tokens=1
+    )
+    assert summed(Usage(input_tokens=0, output_tokens=0), one) == one
 
 
 async def test_continuous_usage_goes_on_over_all_calls(

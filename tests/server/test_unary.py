@@ -193,6 +193,22 @@ async def test_usage_that_nobody_reports_is_counted(
     assert answer.json()["data"][0]["embedding"] == [0.5]
 
 
+async def test_a_large_batch_that_nobody_reports_is_counted_once(
+    simulator: Simulator, start_inprocess: StartInProcess
+) -> None:
+    """Each of its calls has a part of the texts."""
+    gate = await start_inprocess(config_of(simulator, "gemini"))
+    texts = [f"text {number:03}" for number in range(250)]
+    for inputs in (100, 100, 50):
+        simulator.push(Script(body=json.dumps({"embeddings": [{"values": [0.5]}] * inputs})))
+    body = {"model": "embed", "input": texts}
+    answer = await ask(gate.url, "/v1/embeddings", body, key=KEY)
+    assert len(answer.json()["data"]) == 250
+    (row,) = await gate.wait_for_rows(1)
+    assert (row.status, row.usage_source) == ("ok", "counted")
+    assert row.usage.input_tokens == pytest.approx(len(json.dumps(body)) / 4, abs=2)
+
+
 async def test_t2_moderation_by_the_sdk_with_the_default_model(
     simulator: Simulator, start_inprocess: StartInProcess
 ) -> None:

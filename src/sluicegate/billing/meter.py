@@ -54,15 +54,18 @@ class Meter:
 
     __slots__ = (
         "_body_bytes",
+        "_call_bytes",
         "_counter",
         "_factor",
         "_first",
         "_key_id",
+        "_longest_bytes",
         "_model",
         "_more_bytes",
         "_on_counted",
         "_on_late",
         "_output_ratios",
+        "_part",
         "_ratios",
         "_upstream_model",
         "add",
@@ -115,6 +118,7 @@ class Meter:
         self.reported = None
         self._upstream_model = upstream_model
         self._more_bytes = 0
+        self.read_part(1.0)
         self._factor = 0.0
         self._counter = TokenCounter()
         if self._on_counted is not None:
@@ -127,13 +131,23 @@ class Meter:
         self._on_counted = self._on_late = None
         self._counter.on_counted = self._counter.on_late = None
 
-    def ask_again(self, body_bytes: int) -> None:
+    def read_part(self, part: float) -> None:
+        """Take note of how much of the client's request the first call of an attempt reads."""
+        self._part = part
+        self._call_bytes = self._longest_bytes = round(self._body_bytes * part)
+
+    def ask_again(self, body_bytes: int, part: float | None = None) -> None:
         """Begin a further call of the same answer: its input is read again.
 
         Args:
             body_bytes: that were added to the request.
+            part: how much of the client's request it reads; None: as much as the call before.
         """
-        self._more_bytes += self._body_bytes + body_bytes
+        if part is not None:
+            self._part = part
+        call_bytes = round(self._body_bytes * self._part) + body_bytes
+        self._more_bytes += call_bytes
+        self._longest_bytes = max(self._longest_bytes, call_bytes)
 
     def take_over(self, upstream_model: str) -> None:
         """Begin an attempt that goes on with the answer of the one before: what that brought counts too.
@@ -211,7 +225,14 @@ class Meter:
         """Return what input and cached tokens are taken for as long as nobody reported them."""
         if self._first is not None:
             return self._first.usage.input_tokens or 0, self._first.usage.cache_read_tokens
-        return self._ratios.estimate(self._key_id, self._model, self._body_bytes + self._more_bytes)
+        return self._ratios.estimate(self._key_id, self._model, self._call_bytes + self._more_bytes)
+
+    def _estimate_input(self, usage: Usage) -> None:
+        """Fill in what nobody reported of the input."""
+        usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+        if self._more_bytes and self._first is None:
+            longest, _ = self._ratios.estimate(self._key_id, self._model, self._longest_bytes)
+            usage.longest_input_tokens = longest
 
     def whole(self, usage: Usage) -> Usage:
         """Return what the provider reported as the usage of the whole answer, for the caller to change."""
@@ -234,7 +255,7 @@ class Meter:
         usage = self.reported
         if usage is not None and usage.input_tokens is not None and usage.output_tokens is not None:
             if not self._more_bytes and self._first is None:  # else it read more than the client's request
-                self._ratios.learn(self._key_id, self._model, self._body_bytes, usage)
+                self._ratios.learn(self._key_id, self._model, self._call_bytes, usage)
             return usage, "reported"
         if not self.headed:
             return Usage(), "none"
@@ -242,7 +263,7 @@ class Meter:
         if usage.output_tokens is None:
             usage.output_tokens = self._right(self._counter.total())
         if usage.input_tokens is None:
-            usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+            self._estimate_input(usage)
         return usage, "counted"
 
     def so_far(self) -> tuple[Usage, UsageSource]:
@@ -252,7 +273,7 @@ class Meter:
         usage = Usage() if self.reported is None else msgspec.structs.replace(self.reported)
         usage.output_tokens = max(usage.output_tokens or 0, self._right(self._counter.floor()))
         if usage.input_tokens is None:
-            usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+            self._estimate_input(usage)
         return (usage, "counted") if self._first is None else self._joined((usage, "counted"))
 
     def produced(self) -> tuple[Usage, UsageSource]:
@@ -269,6 +290,6 @@ class Meter:
             if more:
                 usage = msgspec.structs.replace(usage, output_tokens=usage.output_tokens + more)
                 if usage.input_tokens is None:
-                    usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
+                    self._estimate_input(usage)
                 return usage, "counted"
         return self._final()

@@ -193,7 +193,7 @@ def _charge_classes(price: Price | None, usage: Usage, asked_tier: str | None) -
     if price is None:
         return 0, odd
 
-    rates = _rates_for(price, whole_in) if price.tiers else price
+    rates = _rates_for(price, usage.longest_input_tokens or whole_in) if price.tiers else price
     into, out = rates.input, rates.output
     write_rate = into if rates.cache_write is None else rates.cache_write
     total = (
@@ -249,7 +249,7 @@ def _without_negatives(usage: Usage) -> Usage:
 
 
 def _rates_for(price: Price, input_tokens: int) -> Price:
-    """Return the rates of a request, by the length of its whole input."""
+    """Return the rates of a request, by the length of its whole input, or that of the longest of its calls."""
     rates = price
     for tier in price.tiers:
         if input_tokens > tier.above_input_tokens:

@@ -13,6 +13,7 @@ from sluicegate.messages import Usage, UsageSource
 
 _INPUT = (
     "input_tokens",
+    "longest_input_tokens",
     "cache_read_tokens",
     "cache_write_tokens",
     "cache_write_5m_tokens",
@@ -66,6 +67,7 @@ def joined(
 def _take_out(usage: Usage, tokens: int) -> None:
     """Take the first part out of the input; what was cached can be no more than what is left."""
     usage.input_tokens = left = max(1, (usage.input_tokens or 0) - tokens)
+    usage.longest_input_tokens = None
     if usage.cache_read_tokens is not None:
         usage.cache_read_tokens = min(usage.cache_read_tokens, left)
         left -= usage.cache_read_tokens

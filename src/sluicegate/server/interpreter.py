@@ -80,6 +80,7 @@ class Interpreter:
         "_path_model",
         "_pausables",
         "_policy",
+        "_split_bytes",
         "_thoughts",
         "array",
         "asked",
@@ -87,6 +88,7 @@ class Interpreter:
         "client",
         "client_name",
         "dropped",
+        "first_part",
         "pausable",
         "request",
         "turn",
@@ -138,6 +140,10 @@ class Interpreter:
         self._fetches = fetches
         self.calls: Sequence[bytes] = ()
         """Bodies of the attempt's calls beyond its first, where one call cannot answer all that was asked."""
+        self.first_part = 1.0
+        """How much of what the client asked the first call reads."""
+        self._split_bytes = 0
+        """Of the calls' bodies together, each prompt's once, where each asks one prompt."""
         self._brought: Sequence[tuple[bytes, PausableAnswer | None]] = ()
         """What the calls brought that were made, of an answer that is not streamed."""
         self._pausables: Sequence[PausableAnswer] = ()
@@ -280,7 +286,7 @@ class Interpreter:
         body = self.for_provider(body, target, provider)
         self.calls = [body] * (repeats - 1)
         if request.others:
-            self._encode_others(request, repeats, target, provider, deployment)
+            self._encode_others(body, request, repeats, target, provider, deployment)
         begin, often = FORMATS[target].resumption, model.max_continuations
         if begin is not None and often:
             resumption = begin(body, request)
@@ -293,15 +299,30 @@ class Interpreter:
                     ]
         return body
 
+    def part_of(self, call: bytes) -> float:
+        """Return how much of what the client asked one of the further calls reads."""
+        return len(call) / self._split_bytes if self._split_bytes else 1.0
+
     def _encode_others(
-        self, request: Request, repeats: int, target: Shape, provider: Provider, deployment: Deployment
+        self,
+        first: bytes,
+        request: Request,
+        repeats: int,
+        target: Shape,
+        provider: Provider,
+        deployment: Deployment,
     ) -> None:
         """Say what the first call cannot ask beside: each of the other conversations, so many times."""
+        split_bytes = len(first)
         for messages in request.others:
             one = msgspec.structs.replace(request, messages=messages, others=[])
             notes = Notes(self._policy, self.client.name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
-            self.calls = [*self.calls, *([self.for_provider(body, target, provider)] * repeats)]
+            body = self.for_provider(body, target, provider)
+            split_bytes += len(body)
+            self.calls = [*self.calls, *([body] * repeats)]
+        self._split_bytes = split_bytes
+        self.first_part = len(first) / split_bytes
 
     def decode(self, notes: Notes) -> Request:
         """Return the request in no format. Raises BadRequest, UnsupportedFeature."""
@@ -345,6 +366,7 @@ class Interpreter:
         self._cut_at = self.wanted = self.untold = ()
         self.turn = self.pausable = None
         self.calls = self._brought = self._pausables = ()
+        self.first_part, self._split_bytes = 1.0, 0
         self._joined = None
 
     def _without_lifetimes(self, body: bytes) -> bytes:

@@ -143,6 +143,10 @@ class UnaryInterpreter:
         """Nothing of the kind: such answers are not paused."""
         self.calls: list[bytes] = []
         """Bodies of the attempt's calls that are still to make."""
+        self.first_part = 1.0
+        """How much of what the client asked the first call reads."""
+        self._split_bytes = 0
+        """Of the bodies of all calls, where they share out what was asked."""
         self._brought: list[bytes] = []
         self._kind = b"application/octet-stream"
         """Of bytes that pass: what the provider says they are."""
@@ -243,10 +247,17 @@ class UnaryInterpreter:
         notes = Notes(self._policy)
         notes.fetches = self._fetches
         asked = TargetModel(deployment.model, deployment.capabilities, model.max_calls)
-        first, *self.calls = self.request.upstream_bodies(target, asked, provider.drop_fields, notes)
+        bodies = self.request.upstream_bodies(target, asked, provider.drop_fields, notes)
+        first, *self.calls = bodies
+        self._split_bytes = sum(map(len, bodies)) if self.request.splits else 0
+        self.first_part = self.part_of(first)
         self.dropped = notes.dropped
         self.wanted += notes.wanted
         return first
+
+    def part_of(self, call: bytes) -> float:
+        """Return how much of what the client asked a call reads."""
+        return len(call) / self._split_bytes if self._split_bytes else 1.0
 
     def _take_form(self, upload: Upload) -> bool:
         """Read a form that a provider wants said anew; return False where its rest has to come first."""

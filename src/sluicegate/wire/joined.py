@@ -17,6 +17,7 @@ _WHOLE = ("input_tokens", "output_tokens")
 def summed(first: Usage, second: Usage) -> Usage:
     """Return what two calls used together."""
     total = msgspec.structs.replace(second)
+    longest = max(_longest(first), _longest(second))
     for field in Usage.__struct_fields__:
         one, other = getattr(first, field), getattr(second, field)
         if isinstance(one, int) and isinstance(other, int):
@@ -25,7 +26,13 @@ def summed(first: Usage, second: Usage) -> Usage:
             setattr(total, field, one)
         elif one is None and field in _WHOLE:
             setattr(total, field, None)
+    total.longest_input_tokens = longest if longest < (total.input_tokens or 0) else None
     return total
+
+
+def _longest(usage: Usage) -> int:
+    """Return how much the longest call read."""
+    return usage.longest_input_tokens or usage.input_tokens or 0
 
 
 def joined_events(answers: Sequence[list[StreamEvent]], choices: int) -> list[StreamEvent]:

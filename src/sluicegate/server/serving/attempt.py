@@ -106,7 +106,10 @@ class AttemptingRequest(RunningRequest):
         interpreter.asked = asked = self._asked()
         if interpreter.client_name in KEEPING or getattr(self._request, "asks_sound", False):
             self._prepare_keeping(asked, format, provider)
-        return provider, format, target, clocks, self._body_for(format, provider, deployment)
+        body = self._body_for(format, provider, deployment)
+        if interpreter.calls:
+            self._meter.read_part(interpreter.first_part)
+        return provider, format, target, clocks, body
 
     def _asked_of(self) -> tuple[Provider, Shape]:
         """Return the provider of the deployment at hand, and how it is asked."""

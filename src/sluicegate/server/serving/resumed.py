@@ -55,12 +55,14 @@ class ResumedRequest(HedgedRequest):
             connection = await self._connect(target, clocks)
             if connection is None:
                 return ("gone" if self._stopping is None else "stopped"), self._stopping, relay
-            self._meter.ask_again(0)
+            part = interpreter.part_of(body)
+            self._meter.ask_again(0, part)
             interpreter.next_answer()
             if self._codec is not None:
                 self._codec.flush()  # whatever stands around it takes over where it is
             self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
-            self._count_call(self._request.input_estimate)  # the output of all was estimated before the first
+            # The output of all was estimated before the first.
+            self._count_call(round(self._request.input_estimate * part))
             ending = await relay.run(connection, self._head(format, provider, target, body), body)
             went = ending, relay.error, relay
             if ending == "complete" and interpreter.pausable is not None:

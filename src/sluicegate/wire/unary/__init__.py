@@ -36,6 +36,8 @@ class UnaryRequest(AdmittedRequest, Protocol):
     """Content type of an answer that is not streamed."""
     passes_bytes: bool
     """Its answer is a stream of bytes that are no events."""
+    splits: bool
+    """Where it takes several calls, each has a part of it; else each has all of it."""
 
     def target_of(self, speaks: tuple[str, ...], can: Capabilities) -> Endpoint | None:
         """Return how a provider of these formats is asked, or None where it cannot be.
@@ -82,6 +84,7 @@ class EndpointRequest:
     messages_hash = b""
     units: Usage | None = None
     passes_bytes = False
+    splits = False
     answer_type = b"application/json"
     model_left_out = False
     """The endpoint's own default stands for it, where the gate has a model of that id."""

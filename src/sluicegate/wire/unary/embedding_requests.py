@@ -33,6 +33,7 @@ class EmbeddingsRequest(JsonRequest):
     """A request in OpenAI's shape."""
 
     ENDPOINT = openai_embeddings.NAME
+    splits = True
 
     def __init__(self, body: bytes) -> None:
         """Read a body. Raises BadRequest."""
@@ -103,6 +104,8 @@ def _is_token(value: object) -> bool:
 
 class GeminiEmbeddingsRequest(EndpointRequest):
     """A request in Gemini's shape, of one text or a batch."""
+
+    splits = True
 
     def __init__(self, body: bytes, path_model: str, *, batch: bool) -> None:
         """Read a body.
