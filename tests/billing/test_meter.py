@@ -111,6 +111,10 @@ def test_odd_reports_teach_nothing_impossible() -> None:
     ratios.learn("key", "m", 100, Usage(output_tokens=5))
     ratios.learn("key", "m", 100, Usage(input_tokens=0, output_tokens=5))
     assert ratios.estimate("key", "m", 1000) == (250, None)
+    ratios.learn("key", "m", 100, Usage(input_tokens=50_000, output_tokens=5))  # of a kept conversation
+    assert ratios.estimate("key", "m", 1000) == (250, None)
+    ratios.learn("key", "m", 300, Usage(input_tokens=200))
+    assert ratios.estimate("key", "m", 1000) == (667, None)
     ratios.learn("key", "m", 400, Usage(input_tokens=100, cache_read_tokens=900))
     tokens, cached = ratios.estimate("key", "m", 1000)
     assert cached is not None

@@ -56,3 +56,18 @@ async def test_a_picture_in_a_cut_request_is_not_charged_by_its_bytes(
     assert (row.usage.output_tokens, row.usage_source) == (4, "counted")
     assert row.usage.input_tokens is not None
     assert 1_000 < row.usage.input_tokens < 2_000
+
+
+async def test_what_a_request_only_named_does_not_make_the_next_one_dearer(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    """A kept conversation or a file by its id is thousands of tokens in a request of a hundred bytes."""
+    gate = await start_inprocess(make_config(simulator))
+    simulator.push(Script(answer=Answer(text=(" a",), input_tokens=50_000)))
+    await ask(gate.url, "/v1/chat/completions", chat("m", stream=True), key=KEY)
+    simulator.push(Script(answer=of_tokens(4), steps=(Play(before="finish"), Reset())))
+    body = chat("m", stream=True) | {"messages": [{"role": "user", "content": "word " * 8_000}]}
+    await ask(gate.url, "/v1/chat/completions", body, key=KEY)
+    *_, row = await gate.wait_for_rows(2)
+    assert row.usage_source == "counted"
+    assert row.usage.input_tokens == pytest.approx(10_000, rel=0.02), "it had been 20,000,000"

@@ -15,6 +15,10 @@ from sluicegate.billing.two_part_usage import FirstPart, joined
 from sluicegate.messages import Usage, UsageSource
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
+MIN_BYTES_PER_TOKEN = 1.5
+"""The densest texts have about so many. An answer that was told more tokens than that read what its request only named
+(a kept conversation, a file, what a search found), and tells nothing of other requests.
+"""
 MAX_RATIOS = 10_000
 
 
@@ -26,8 +30,8 @@ class InputRatios:
         self._by_model: dict[str, tuple[float, float]] = {}
 
     def learn(self, key_id: str, model: str, body_bytes: int, usage: Usage) -> None:
-        """Remember what a reported answer says."""
-        if not usage.input_tokens or not body_bytes:
+        """Remember what a reported answer says, where its input can have been the request alone."""
+        if not usage.input_tokens or body_bytes < usage.input_tokens * MIN_BYTES_PER_TOKEN:
             return
         cached = min(1.0, (usage.cache_read_tokens or 0) / usage.input_tokens)
         ratio = (body_bytes / usage.input_tokens, cached)
