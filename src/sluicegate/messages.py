@@ -69,7 +69,9 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     input_tokens: int | None = None
     """Everything read: uncached, cache reads, cache writes, what hosted tools fed back."""
     longest_input_tokens: int | None = None
-    """Of several calls that are one answer, what the longest read: each is priced by its own length."""
+    """Of several calls that are one answer, or of a batch's requests, what the longest read: each is priced by its own
+    length.
+    """
     cache_read_tokens: int | None = None
     """Part of input_tokens."""
     cache_write_tokens: int | None = None
@@ -103,6 +105,8 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Milliseconds of audio or video that was heard or made."""
     characters: int | None = None
     """Characters that were spoken."""
+    requests: int | None = None
+    """Of a batch: its requests, those that were answered once it has ended."""
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------

@@ -102,6 +102,33 @@ async def test_a_batch_by_the_sdk_is_charged_line_by_line(
     assert (await gate.store.verify()).clean
 
 
+async def test_what_is_held_for_a_batch_covers_each_of_its_requests_at_its_own_length(
+    simulator: Simulator, tmp_path: Path
+) -> None:
+    tier = {"above_input_tokens": 100, "input": 1000, "output": 2000}
+    price = {"input": 1, "output": 2, "per_request": 0.01, "tiers": [tier]}
+    model = {"routes": [{"provider": "sim", "model": "their-model"}], "price": price}
+    async with jobs_gate(tmp_path, config_of(simulator, models={"big": model})) as gate:
+        async with client_of(gate) as client:
+            lines = [line("a", "first"), line("b", "fail"), line("c", "the third one")]
+            file = await client.files.create(file=file_of(*lines), purpose="batch")
+            batch = await client.batches.create(
+                input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+            )
+            (job,) = await gate.jobs()
+            assert job.job is not None
+            units = job.job.units
+            assert units.input_tokens is not None
+            assert units.input_tokens > 100, "all together are longer than the tier"
+            assert job.job.amount_nano == units.input_tokens * 1000 + 3 * LIMIT * 2000 + 3 * 10**7
+            while (await client.batches.retrieve(batch.id)).status != "completed":
+                pass
+        (row,) = await gate.rows()
+        assert row.usage.requests == 2
+        assert row.cost_nano_usd == (row.usage.input_tokens or 0) * 1000 + 2 * 3 * 2000 + 2 * 10**7
+        assert row.shortfall_nano_usd == 0
+
+
 async def test_a_cancelled_batch_is_charged_for_what_was_answered(
     simulator: Simulator, gate: JobsGate
 ) -> None:

@@ -147,6 +147,7 @@ def _is_plain(usage: Usage) -> bool:
         or usage.images
         or usage.media_ms
         or usage.characters
+        or usage.requests
     )
 
 
@@ -219,7 +220,7 @@ def _charge_classes(price: Price | None, usage: Usage, asked_tier: str | None) -
     total += media_ms * per_second * (TOKENS_PER_RATE * ONCE // 1000)
     nano = (
         round_half_up(total, TOKENS_PER_RATE * ONCE)
-        + price.per_request
+        + price.per_request * (usage.requests or 1)
         + searches * price.per_web_search
         + characters * price.per_character
     )

@@ -93,8 +93,11 @@ class _Reader:
         output = request.max_output_tokens
         if output is None:
             output = self._model.max_output_tokens
-        self.units.input_tokens = (self.units.input_tokens or 0) + request.input_estimate
-        self.units.output_tokens = (self.units.output_tokens or 0) + output * request.choices
+        units, estimate = self.units, request.input_estimate
+        units.requests = (units.requests or 0) + 1
+        units.input_tokens = (units.input_tokens or 0) + estimate
+        units.longest_input_tokens = max(units.longest_input_tokens or 0, estimate)
+        units.output_tokens = (units.output_tokens or 0) + output * request.choices
         wanted = {"model": json_edit.dumps(self._deployment.model)}
         return json_edit.changed(line, {"body": json_edit.changed(body, wanted, self.provider.drop_fields)})
 

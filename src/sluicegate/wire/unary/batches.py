@@ -155,6 +155,8 @@ def _of_responses(told: dict[str, Any]) -> Usage | None:
 
 def add(total: Usage, usage: Usage) -> None:
     """Add what one line used to what all did."""
+    total.requests = (total.requests or 0) + 1
+    total.longest_input_tokens = max(total.longest_input_tokens or 0, usage.input_tokens or 0)
     for name in (
         "input_tokens",
         "output_tokens",
