@@ -43,6 +43,15 @@ def test_a_guess_at_the_cached_share_lowers_the_cost_and_is_not_told() -> None:
     assert usage.so_far(None) == (Usage(input_tokens=80, output_tokens=0), 20 * 10 + 60)
 
 
+def test_several_calls_that_nobody_reports_are_told_with_the_length_of_the_longest() -> None:
+    meter, usage = running()
+    meter.ask_again(40)
+    told, _ = usage.so_far(None)
+    assert (told.input_tokens, told.longest_input_tokens) == (168, 88)
+    final, _ = meter.produced()
+    assert (final.input_tokens, final.longest_input_tokens) == (210, 110)
+
+
 @given(
     st.lists(
         st.tuples(

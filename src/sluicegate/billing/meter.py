@@ -234,9 +234,13 @@ class Meter:
     def _estimate_input(self, usage: Usage) -> None:
         """Fill in what nobody reported of the input."""
         usage.input_tokens, usage.cache_read_tokens = self.estimated_input()
-        if self._more_bytes and self._first is None:
-            longest, _ = self._ratios.estimate(self._key_id, self._model, self._longest_bytes)
-            usage.longest_input_tokens = longest
+        usage.longest_input_tokens = self.estimated_longest()
+
+    def estimated_longest(self) -> int | None:
+        """Return what the longest of several calls is taken to have read; None where there was one."""
+        if not self._more_bytes or self._first is not None:
+            return None
+        return self._ratios.estimate(self._key_id, self._model, self._longest_bytes)[0]
 
     def whole(self, usage: Usage) -> Usage:
         """Return what the provider reported as the usage of the whole answer, for the caller to change."""

@@ -54,6 +54,8 @@ class RunningUsage:
         if usage.input_tokens is None:
             estimate, cached = self._meter.estimated_input()
             usage.input_tokens = int(estimate * FLOOR)
+            longest = self._meter.estimated_longest()
+            usage.longest_input_tokens = None if longest is None else int(longest * FLOOR)
         usage.input_tokens = self._input = max(self._input, usage.input_tokens)
         usage.output_tokens = self._output = max(self._output, usage.output_tokens)
         priced = usage
