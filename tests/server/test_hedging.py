@@ -9,6 +9,7 @@ import pytest
 
 from sluicegate.routing.hedge import MIN_MEASURED, late_after_s
 from sluicegate.simulator import Simulator
+from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Error, Play, Script, Send, Stall, Wait
 from tests.conftest import KEY, PRICE, Connect, MakeSimulator, StartInProcess, make_config
 from tests.fakes import Response, ask, chat, request_bytes
@@ -52,13 +53,17 @@ SECOND = {"provider": "second", "model": MODEL, "priority": 1}
 
 
 async def make_world(
-    start_inprocess: StartInProcess, make_simulator: MakeSimulator, models: dict[str, Any], **sections: Any
+    start_inprocess: StartInProcess,
+    make_simulator: MakeSimulator,
+    models: dict[str, Any],
+    second_speaks: str = "chat",
+    **sections: Any,
 ) -> World:
     """Return a world that has measured that first tokens of the first provider take next to nothing."""
     first, second = await make_simulator(), await make_simulator()
     providers = {
-        name: {"base_url": one.base_url, "speaks": ["chat"], "auth": "none"}
-        for name, one in (("first", first), ("second", second))
+        name: {"base_url": one.base_url, "speaks": [speaks], "auth": "none"}
+        for name, one, speaks in (("first", first, "chat"), ("second", second, second_speaks))
     }
     config = make_config(
         first,
@@ -134,6 +139,26 @@ async def test_another_model_that_overtakes_costs_what_it_did_at_admission(
     usage = row.usage
     assert (row.model, row.attempts) == ("n", 2)
     assert row.cost_nano_usd == (usage.input_tokens or 0) * 5_000 + (usage.output_tokens or 0) * 7_000
+
+
+@pytest.mark.parametrize("second", ["chat", "messages"])
+async def test_who_needs_a_call_for_each_answer_is_not_asked_beside_the_first(
+    start_inprocess: StartInProcess, make_simulator: MakeSimulator, second: str
+) -> None:
+    """Its further calls would be made for the first, which gave all answers in one."""
+    model = {"routes": [FIRST, SECOND], "price": PRICE, "hedge_percentile": 95, "max_calls": 2}
+    world = await make_world(start_inprocess, make_simulator, {"m": model}, second)
+    world.first.push(Script(answer=Answer(text=(" a", " b"), choices=2), first_token_s=2 * LATE_S))
+    world.second.push(Script(first_token_s=2.0))
+    response = await world.ask(n=2, stream_options={"include_usage": True})
+    assert response.status == 200
+    stream = check_chat_stream(response.body)
+    assert [stream.texts[choice] for choice in range(2)] == [" a b"] * 2
+    row = (await world.gate.wait_for_rows(MIN_MEASURED + 1))[-1]
+    assert (row.status, row.provider, row.usage.output_tokens) == ("ok", "first", 4)
+    assert row.cost_nano_usd == 9 * 1_000 + 4 * 2_000
+    assert len(world.first.requests) == MIN_MEASURED + 1
+    assert world.costs() == ([(2, "second", "hedged")] if second == "chat" else [])
 
 
 async def test_the_first_may_still_win_and_then_the_second_is_closed(world: World) -> None:

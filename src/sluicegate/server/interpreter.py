@@ -224,7 +224,9 @@ class Interpreter:
         return self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.pausable
 
     def resume(self, attempt: AttemptState) -> None:
-        """Go on with another attempt of two that run at once."""
+        """Go on with another attempt of two that run at once, each of one call."""
+        if self.calls:
+            self._forget_attempt()
         self.asked, self.dropped, self._cut_at, self.untold, self.turn, self.pausable = attempt
 
     async def fill(self, media: MediaFetcher) -> None:

@@ -100,7 +100,10 @@ class HedgedRequest(LimitedRequest):
             prepared = self._prepare(deployment)
         except ClientError:
             prepared = None
-        if prepared is None or self._interpreter.wanted:  # it cannot say it, or not without a wait
+        interpreter = self._interpreter
+        if (
+            prepared is None or interpreter.wanted or interpreter.calls
+        ):  # not to be said, or not in one call at once
             self._leave(self._standing)
             self._attempts -= 1
             self._restore(first)
