@@ -87,6 +87,11 @@ def test_limits_are_changed_and_lifted(sluicegate: Sluicegate) -> None:
     assert "rpm 60" in sluicegate("keys", "limit", "dev", "--rpm", "60", "--month-usd", "3").out
     (key,) = sluicegate("keys", "limit", "dev", "--rpm", "none", "--json").lines()
     assert (key["rpm"], key["month_nano_usd"]) == (None, 3_000_000_000)
+    run = sluicegate("keys", "limit", "dev", "--model", "no-such", "--json")
+    assert run.lines()[0]["models"] == ["no-such"]
+    assert "there is no model no-such in" in run.err
+    run = sluicegate("keys", "limit", "dev", "--model", "none", "--json")
+    assert (run.lines()[0]["models"], run.err) == (["*"], "")
 
 
 def test_a_revoked_key_stays_revoked(sluicegate: Sluicegate) -> None:

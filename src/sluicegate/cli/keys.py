@@ -1,7 +1,8 @@
 """`sluicegate keys`: make gateway keys, list them, take them out of force, give them credit and limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from rich.table import Table
 from sluicegate.cli.options import AsJson, ConfigFile
 from sluicegate.cli.store_access import key_secret, load_config, perform, print_json
 from sluicegate.cli.tables import print_table
-from sluicegate.config import DEFAULT_FILE
+from sluicegate.config import DEFAULT_FILE, Config
 from sluicegate.config.meaning import serves
 from sluicegate.config.values import parse_instant, parse_model_id, parse_name
 from sluicegate.errors import BadRequest
@@ -26,7 +27,9 @@ _SIGNED = {"ignore_unknown_options": True}
 Which = Annotated[str, typer.Argument(help="Name, id or visible prefix.", show_default=False)]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="ID", help="A model it may use; again for more; `*` at an end."),
+    typer.Option(
+        "--model", metavar="ID", help="A model it may use; again for more; `*` at an end; or none: any."
+    ),
 ]
 Rpm = Annotated[str | None, typer.Option(metavar="N", help="Requests a minute, or none.")]
 Tpm = Annotated[str | None, typer.Option(metavar="N", help="Tokens a minute, or none.")]
@@ -83,9 +86,7 @@ def create(
         model, rpm, tpm, max_streams, day_usd, week_usd, month_usd, lifetime_usd, expires, on_limit
     )
     settings = load_config(config)
-    for pattern in model or ():
-        if not serves(settings.sections, pattern):
-            typer.echo(f"there is no model {pattern} in {config}", err=True)
+    _tell_unknown(settings, args.get("models", ()), config)
     new = mint_key(key_secret(settings))
     args |= {"id": new.id, "prefix": new.prefix, "hash": new.hash.hex()}
     try:
@@ -186,7 +187,9 @@ def limit(
     changes = _limits(
         model, rpm, tpm, max_streams, day_usd, week_usd, month_usd, lifetime_usd, expires, on_limit
     )
-    changed = perform(load_config(config), "keys.limit", {"key": key, **changes})["key"]
+    settings = load_config(config)
+    _tell_unknown(settings, changes.get("models", ()), config)
+    changed = perform(settings, "keys.limit", {"key": key, **changes})["key"]
     if as_json:
         print_json(changed)
     else:
@@ -211,7 +214,9 @@ def _limits(
         BadRequest: one of them makes no sense.
     """
     changes: dict[str, Any] = {}
-    if models:
+    if models == [NONE]:
+        changes["models"] = ["*"]
+    elif models:
         changes["models"] = [_checked("--model", parse_model_id, pattern) for pattern in models]
     for name, text in (("rpm", rpm), ("tpm", tpm), ("max_streams", max_streams)):
         if text is not None:
@@ -230,6 +235,13 @@ def _limits(
             raise BadRequest("--on-limit must be stop or finish")
         changes["on_limit"] = on_limit
     return changes
+
+
+def _tell_unknown(settings: Config, models: Iterable[str], config: Path) -> None:
+    """Say which models of a key the configuration does not have; they may come later."""
+    for pattern in models:
+        if not serves(settings.sections, pattern):
+            typer.echo(f"there is no model {pattern} in {config}", err=True)
 
 
 def _checked(what: str, parse: Callable[[str], str], text: str | None) -> str | None:
