@@ -114,3 +114,18 @@ async def test_the_length_of_each_call_decides_the_tier_not_their_sum(
         used, times = row.usage, 1 if above > tokens else 10
         assert used.input_tokens == pytest.approx(3 * tokens, abs=3)
         assert row.cost_nano_usd == 1000 * times * ((used.input_tokens or 0) + 2 * (used.output_tokens or 0))
+
+
+async def test_a_tier_that_no_call_reaches_is_not_held(
+    start_inprocess: StartInProcess, simulator: Simulator
+) -> None:
+    body = said("chat", "m", Prompt(), False) | {"n": 3, "max_tokens": 10}
+    estimate = len(json.dumps(body)) // 3 + 16
+    tier = {"input": 1_000_000, "output": 1_000_000}
+    for above, status in ((estimate * 2, 200), (estimate // 2, 402)):
+        price = {"input": 1, "output": 2, "tiers": [{"above_input_tokens": above, **tier}]}
+        gate = await start(start_inprocess, simulator, "messages", max_calls=3, price=price)
+        for text in TEXTS:
+            simulator.push(Script(answer=Answer(text=text)))
+        response = await ask(gate.url, "/v1/chat/completions", body, key=KEY)
+        assert response.status == status, response.body

@@ -68,6 +68,7 @@ def reservation(
     asked_tier: str | None = None,
     units: Usage | None = None,
     prompt: Prompt = PLAIN,
+    longest_input_tokens: int = 0,
 ) -> int:
     """Return what is held for so many tokens, at the dearest rates that can apply, in nano-USD.
 
@@ -77,12 +78,13 @@ def reservation(
     Args:
         units: what is charged beside tokens, where it is known: pictures, characters.
         prompt: what of the input may be charged at other rates than `input`.
+        longest_input_tokens: of several calls that are one answer, what the longest reads; 0: there is one.
     """
     into = input_tokens * price.input if prompt is PLAIN else _dearest_input(price, input_tokens, prompt)
     dearest = into + output_tokens * _dearest_output(price)
     if price.tiers:
         for tier in price.tiers:
-            if tier.above_input_tokens < input_tokens:
+            if tier.above_input_tokens < (longest_input_tokens or input_tokens):
                 rates = tier.price
                 in_tier = _dearest_input(rates, input_tokens, prompt) + output_tokens * _dearest_output(rates)
                 dearest = max(dearest, in_tier)

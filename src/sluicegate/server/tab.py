@@ -90,6 +90,7 @@ class Tab:
         "_covered",
         "_input_tokens",
         "_key",
+        "_longest_input",
         "_others",
         "_past_limit",
         "_price",
@@ -137,6 +138,8 @@ class Tab:
         self._units = units
         self._prompt = prompt
         self._input_tokens = 0
+        self._longest_input = 0
+        """Of several calls, what the longest reads; 0 where there is one."""
         self._covered = 0
         self.row = row
         self.on_crash = till.on_crash
@@ -159,10 +162,12 @@ class Tab:
 
     def hold_for(self, input_tokens: int, output_tokens: int) -> int:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
-        nano, tier, units, prompt = 0, self._tier, self._units, self._prompt
+        nano, tier, units, prompt, longest = 0, self._tier, self._units, self._prompt, self._longest_input
         for price in (self._price, *self._others):
             if price is not None:
-                nano = max(nano, reservation(price, input_tokens, output_tokens, tier, units, prompt))
+                nano = max(
+                    nano, reservation(price, input_tokens, output_tokens, tier, units, prompt, longest)
+                )
         return nano
 
     def served_at(self, price: Price | None) -> None:
@@ -175,11 +180,14 @@ class Tab:
         cost = charge(self._price, usage, self._tier)[0]
         return min(cost, self.reserved_nano) if self.held else cost
 
-    async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
+    async def reserve(
+        self, input_tokens: int, output_tokens: int, *, may_cut: bool, longest_input: int = 0
+    ) -> int:
         """Hold the money for a request and journal it.
 
         Args:
             may_cut: output tokens may be lowered to what credit covers, where the client gave no limit itself.
+            longest_input: of several calls, what the longest reads.
         Returns:
             The output tokens that are covered.
         Raises:
@@ -187,6 +195,7 @@ class Tab:
             StoreUnavailable: credit could not be asked for in time, or the journal takes nothing.
         """
         amount = 0
+        self._longest_input = longest_input
         if self.held:
             amount = self.hold_for(input_tokens, output_tokens)
             if self._budget is not None or not self._till.credit.try_reserve(self._key.account_id, amount):
@@ -288,10 +297,19 @@ class Tab:
         if await self._hold_more(amount):
             self._covered = held_for
 
-    @property
-    def input_tokens(self) -> int:
-        """For how much input money is held."""
-        return self._input_tokens
+    async def extend_for_call(self, input_tokens: int) -> None:
+        """Hold money for the input of a further call. Raises as `extend_by`."""
+        if not self.held or self.settled or self._past_limit:
+            return
+        before = self.hold_for(self._input_tokens, self._covered)
+        known = self._input_tokens, self._longest_input
+        self._longest_input = max(self._longest_input or self._input_tokens, input_tokens)
+        self._input_tokens += input_tokens
+        try:
+            await self._hold_more(max(0, self.hold_for(self._input_tokens, self._covered) - before))
+        except StoreUnavailable:
+            self._input_tokens, self._longest_input = known
+            raise
 
     async def extend_input(self, input_tokens: int, units: Usage | None) -> None:
         """Hold money for more input than was expected. Raises as `extend_by`."""

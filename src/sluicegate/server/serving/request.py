@@ -185,6 +185,7 @@ class ServedRequest(TriedRequest):
             request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
             output * request.choices,
             may_cut=not request.stream and request.max_output_tokens is None and units is None,
+            longest_input=request.input_estimate if request.choices > 1 else 0,
         )
         self._reserved_output = covered
         if covered < output * request.choices:

@@ -137,7 +137,7 @@ class ResumedRequest(HedgedRequest):
             input_tokens: of that one.
         """
         try:
-            await self._tab.extend_input(self._tab.input_tokens + input_tokens, None)
+            await self._tab.extend_for_call(input_tokens)
             if not pausable.shares_limit and (not self._request.stream or self._hides_output()):
                 await self._tab.extend_by(self._reserved_output // self._request.choices)
         except InsufficientBalance as refusal:
