@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "sluicegate"
 _FLAGS = ("-fvisibility=hidden", "-fno-plt", "-w")
-"""Calls inside the library and into Python's go straight; warnings are off, as what mypyc writes is not ours to tidy."""
+"""Calls inside the library and into Python's go straight; what mypyc writes is not ours to tidy, so no warnings."""
 
 
 def compiled_modules(source: Path, include: list[str], interpreted: list[str]) -> list[str]:
