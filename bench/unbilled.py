@@ -21,7 +21,9 @@ class UnbilledTab(Tab):
 
     __slots__ = ()
 
-    async def reserve(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
+    async def reserve(
+        self, input_tokens: int, output_tokens: int, *, may_cut: bool, longest_input: int = 0
+    ) -> int:
         """Hold nothing."""
         self.held = self.prepaid = False
         self.open = True

@@ -101,9 +101,8 @@ class HedgedRequest(LimitedRequest):
         except ClientError:
             prepared = None
         interpreter = self._interpreter
-        if (
-            prepared is None or interpreter.wanted or interpreter.calls
-        ):  # not to be said, or not in one call at once
+        # Such a request cannot be said there, or not in one call at once.
+        if prepared is None or interpreter.wanted or interpreter.calls:
             self._leave(self._standing)
             self._attempts -= 1
             self._restore(first)
