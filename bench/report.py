@@ -131,13 +131,11 @@ def verdicts(results: Results, target: str = "gate") -> list[Verdict]:
 def _first_token_verdict(results: Results, target: str, name: str, limit: float) -> Verdict:
     """Hold what the gate adds to the first token beside 500 streams against what nginx adds."""
     ours, theirs = (results.added("ttft_busy", "plain", one, f"first_{name}_ms") for one in (target, "nginx"))
-    measured = ours is not None and theirs is not None and theirs > 0
-    return Verdict(
-        f"added first-token time, {name}, 500 streams in pace",
-        f"≤ {limit:g} × nginx",
-        f"{ours / theirs:.2f} × ({ours:.2f} ms for {theirs:.2f})" if measured else "–",
-        ours / theirs <= limit if measured else None,
-    )
+    what, bound = f"added first-token time, {name}, 500 streams in pace", f"≤ {limit:g} × nginx"
+    if ours is None or theirs is None or theirs <= 0:
+        return Verdict(what, bound, "–", None)
+    ratio = ours / theirs
+    return Verdict(what, bound, f"{ratio:.2f} × ({ours:.2f} ms for {theirs:.2f})", ratio <= limit)
 
 
 def _money_verdict(results: Results, target: str) -> Verdict:
