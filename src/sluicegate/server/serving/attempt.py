@@ -28,6 +28,7 @@ from sluicegate.server.relay import Ending, Relay
 from sluicegate.server.serving.running import RunningRequest
 from sluicegate.server.stream_relay import StreamRelay
 from sluicegate.server.targets import Target
+from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.server.upload import Upload
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire import StreamCodec
@@ -186,6 +187,12 @@ class AttemptingRequest(RunningRequest):
             return None
         return connection
 
+    def _goes_on_by_itself(self) -> bool:
+        interpreter, request = self._interpreter, self._request
+        if isinstance(interpreter, UnaryInterpreter):
+            return interpreter.request.background
+        return isinstance(request, ResponsesRequest) and request.background
+
     def _make_relay(
         self, format: Shape, provider: Provider, clocks: StreamClocks, codec: StreamCodec | None = None
     ) -> Relay:
@@ -198,8 +205,7 @@ class AttemptingRequest(RunningRequest):
         assert self._switches is not None
         drain_cap_s = settings.billing.drain_cap_s if self._switches.on_disconnect == "drain" else None
         if not self._request.stream:
-            if isinstance(self._request, ResponsesRequest) and self._request.background:
-                # its id must be learned, or nobody could settle it
+            if self._goes_on_by_itself():  # its id must be learned, or nobody could settle it
                 drain_cap_s = settings.billing.drain_cap_s
             return PlainRelay(
                 self._exchange,

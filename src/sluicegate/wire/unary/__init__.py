@@ -34,6 +34,8 @@ class UnaryRequest(AdmittedRequest, Protocol):
     """What it is known to be charged for beside tokens: pictures, characters."""
     answer_type: bytes
     """Content type of an answer that is not streamed."""
+    background: bool
+    """It begins work that goes on by itself, whose id must be learned also where the client leaves."""
     passes_bytes: bool
     """Its answer is a stream of bytes that are no events."""
     splits: bool
@@ -83,6 +85,7 @@ class EndpointRequest:
     service_tier: str | None = None
     messages_hash = b""
     units: Usage | None = None
+    background = False
     passes_bytes = False
     splits = False
     answer_type = b"application/json"
