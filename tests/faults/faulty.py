@@ -56,6 +56,10 @@ UNREACHABLE = ("refused", "no-name", "not-tls", "stranger", "tls-silent")
 """Nothing listens; its name is nobody's; it speaks no TLS; its certificate is nobody's we know; TLS never begins."""
 HEAVY = ("1xx-storm", "cuts", "drip", "endless", "huge", "slow-head")
 """They keep the loop, which the client shares here, busy, or want it to be free: tried after the others."""
+ALONE = (*HEAVY, "short-length")
+"""Tried one after another. The last sends more than it announces, which a connection that is used again at once takes
+for the next answer.
+"""
 LIGHT = (*sorted(FAULTS.keys() - {*HEAVY, "flood"}), *STATUSES, *PATIENCE, *UNREACHABLE)
 WORDS = (*LIGHT, *HEAVY)
 WAITS = ("early-head", "half-head", "head-only", "silent", "slow", "stall", "stall-mid", "tls-silent")
