@@ -3,10 +3,18 @@
 CPU time is the scheduler's run time of every thread (nanoseconds, `/proc/PID/task/*/schedstat`), which does not grow
 while others use the core. It holds the kernel's work for the process too, of which a relay does most.
 
-Source: Documentation/scheduler/sched-stats.rst and Documentation/filesystems/proc.rst of Linux.
+A core that sleeps when it has nothing to do is woken by whoever sends it something, and the waker pays: on a virtual
+machine some microseconds a send, more or less as the host likes. A fast relay keeps the load's core so busy that it
+never sleeps, a slower one pays for every send. So idle cores are kept awake, for all that is measured.
+
+Source: Documentation/scheduler/sched-stats.rst, Documentation/filesystems/proc.rst and
+Documentation/power/pm_qos_interface.rst of Linux.
 """
 
+import contextlib
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 SUT_CORE = 1
@@ -55,6 +63,21 @@ def descendants(pid: int) -> list[int]:
 def command_line(pid: int) -> str:
     """Return how a process was started."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def cores_awake() -> Iterator[bool]:
+    """Keep idle cores from sleeping; yields whether that could be done: it takes root, and a kernel that knows how."""
+    try:
+        fd = os.open("/dev/cpu_dma_latency", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        os.write(fd, struct.pack("i", 0))
+        yield True
+    finally:
+        os.close(fd)  # which takes the wish back
 
 
 def pinned(core: int, realtime: bool) -> list[str]:

@@ -39,7 +39,7 @@ def main() -> None:
     """Run the scenario, sample, print the functions that take most."""
     options = _parse()
     processes.pin_self(processes.LOAD_CORE, options.realtime)
-    with tempfile.TemporaryDirectory(prefix="sluicegate-profile-") as name:
+    with tempfile.TemporaryDirectory(prefix="sluicegate-profile-") as name, processes.cores_awake():
         folder = Path(name)
         provider = targets.ProviderProcess(folder, options.realtime)
         try:

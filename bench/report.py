@@ -179,8 +179,8 @@ def _provider(kind: str) -> str:
     return "TLS to the provider" if kind == "tls" else "plain provider"
 
 
-def machine() -> list[str]:
-    """Describe where this ran, in short lines."""
+def machine(*, awake: bool) -> list[str]:
+    """Describe where this ran, in short lines. Args: awake: idle cores did not sleep."""
     cpu = "unknown CPU"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -198,7 +198,7 @@ def machine() -> list[str]:
         f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.release().split('-')[0]}",
         f"Python {platform.python_version()}, {', '.join(parts)}",
         f"{nginx}, one worker, `proxy_buffering off`, upstream keep-alive; the system under test alone on core 1,"
-        " client and provider on core 0",
+        f" client and provider on core 0; idle cores {'kept awake' if awake else 'sleep'}",
     ]
 
 
@@ -209,16 +209,16 @@ def _version(distribution: str) -> str:
         return "(absent)"
 
 
-def markdown(results: Results, title: str, command: str) -> str:
-    """Write the whole report."""
-    return "\n".join(_lines(results, title, command)) + "\n"
+def markdown(results: Results, title: str, command: str, *, awake: bool) -> str:
+    """Write the whole report. Args: awake: idle cores did not sleep."""
+    return "\n".join(_lines(results, title, command, awake)) + "\n"
 
 
-def _lines(results: Results, title: str, command: str) -> Iterator[str]:
+def _lines(results: Results, title: str, command: str, awake: bool) -> Iterator[str]:
     yield f"# {title}\n"
     yield f"Made by `{command}`. Absolute times say something about this machine only; ratios to nginx in the same run"
     yield "are what counts: medians over rounds in which the targets took turns, lowest and highest in parentheses.\n"
-    for line in machine():
+    for line in machine(awake=awake):
         yield f"- {line}"
     yield "\n## Limits\n"
     yield "| what | limit | measured | |"

@@ -31,9 +31,9 @@ def main() -> int:
     if options.gate:
         targets.Gate.package = options.gate.resolve()
     processes.pin_self(processes.LOAD_CORE, options.realtime)
-    with tempfile.TemporaryDirectory(prefix="sluicegate-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sluicegate-bench-") as folder, processes.cores_awake() as awake:
         results = report.Results(_run(options, Path(folder)))
-    text = report.markdown(results, "Bench results", report.command_line())
+    text = report.markdown(results, "Bench results", report.command_line(), awake=awake)
     if options.json:
         print(json.dumps([dataclasses.asdict(sample) for sample in results.samples]))
     else:
