@@ -42,7 +42,7 @@ from sluicegate.server.generation_messages import GenerationAsked, GenerationTol
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.journal_reader import Segment
 from sluicegate.server.limit_desk import LimitDesk
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.worker import server_ssl_context
 from sluicegate.store.keys import configured

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 import trustme
 
-from sluicegate.billing.accounts import BootstrapAccount
+from sluicegate.billing.account_shapes import BootstrapAccount
 from sluicegate.capabilities import Capabilities
 from sluicegate.config import Config, load
 from sluicegate.config.provider_rows import Abilities
 from sluicegate.errors import ConfigError
 from sluicegate.money import NANO_PER_USD
-from sluicegate.routing.catalog import Price, StreamSwitches
+from sluicegate.routing.catalog_shapes import Price, StreamSwitches
 from sluicegate.routing.families import capabilities_of
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from genai_prices.types import TieredPrices
 
 from sluicegate.config import price_catalogue
 from sluicegate.errors import ConfigError
-from sluicegate.routing.catalog import Price, PriceTier
+from sluicegate.routing.catalog_shapes import Price, PriceTier
 from tests.test_config import loaded, settings
 
 TODAY = date(2026, 11, 20)

@@ -21,10 +21,14 @@ RUNGS = {
 }
 RUNG_OF = {name: rung for rung, names in RUNGS.items() for name in names}
 
-DATA = {"billing.accounts", "server.settings"}
+DATA = {"billing.account_shapes", "server.settings_shapes"}
 """Modules of structs and nothing else. `config` makes them, so it may know them wherever they stand."""
 
-ACROSS = {("billing", "routing.catalog"), ("config", "server.settings")}
+ACROSS = {
+    ("billing", "routing.catalog"),
+    ("billing", "routing.catalog_shapes"),
+    ("config", "server.settings_shapes"),
+}
 """Arrows that do not point down, decided once: plain data."""
 
 EVERYWHERE = {"msgspec", "httptools", "uvloop", "mypy_extensions"}

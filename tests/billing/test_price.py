@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.billing.price import charge
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, NANO_PER_USD
-from sluicegate.routing.catalog import Price, PriceTier
+from sluicegate.routing.catalog_shapes import Price, PriceTier
+from tests.billing.priced import charge
 
 USD = NANO_PER_USD
 COUNT = st.none() | st.integers(0, 10**7)

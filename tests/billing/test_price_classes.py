@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.billing.price import Prompt, charge, has_dearer_input, reservation
+from sluicegate.billing.price import Prompt
 from sluicegate.config.price_rows import ListedPrice
 from sluicegate.config.prices import price_of
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, format_usd
-from sluicegate.routing.catalog import ImagePrice, Price, PriceTier
+from sluicegate.routing.catalog_shapes import ImagePrice, Price, PriceTier
 from tests.billing.decimals import FALL_BACK, cost_nano_usd
+from tests.billing.priced import charge, has_dearer_input, reservation
 
 USD = st.integers(0, 10**13).map(format_usd)
 RATES = tuple(dict.fromkeys(rate for names in FALL_BACK.values() for rate in names))

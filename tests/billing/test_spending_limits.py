@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.shortfall import ShortfallWatch
 from sluicegate.billing.spending_limits import (

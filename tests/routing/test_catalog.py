@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 
-from sluicegate.routing.catalog import (
+from sluicegate.routing import catalog
+from sluicegate.routing.catalog_shapes import (
     Catalogue,
     Deployment,
     Model,
     Price,
     Provider,
+    StreamClocks,
     dated_key,
     resolve_capabilities,
 )
@@ -32,6 +34,9 @@ CATALOGUE = Catalogue(
     wildcard_prices={"p/known": PRICE, "p/claude-x-yyyymmdd": PRICE, "p/gpt-x-yyyy-mm-dd": PRICE},
     wildcard_costs={"p/known": Price(input=7)},
 )
+SERVED = catalog.Catalogue(CATALOGUE)
+DEAR = Price(input=1, output=2, cache_write=3, per_request=4)
+CLOCKS = StreamClocks(idle_timeout_s=7.0)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ CATALOGUE = Catalogue(
     ],
 )
 def test_an_id_is_found(asked: str, found: str, target: str) -> None:
-    served = CATALOGUE.find(asked)
+    served = SERVED.find(asked)
     assert served is not None
     assert (served.id, served.deployments[0].model) == (found, target)
 
@@ -57,14 +62,35 @@ def test_an_id_is_found(asked: str, found: str, target: str) -> None:
     "asked", ["nope", "a/", "a", "a/unknown", "a/claude-x-2026-01-02", "a/claude-x-20261302", "b/x"]
 )
 def test_an_id_is_not_found(asked: str) -> None:
-    assert CATALOGUE.find(asked) is None
+    assert SERVED.find(asked) is None
 
 
 def test_a_wildcard_brings_price_and_cost_of_the_id() -> None:
-    served = CATALOGUE.find("a/known")
+    served = SERVED.find("a/known")
     assert served is not None
-    assert served.price == PRICE
-    assert served.deployments[0].cost == Price(input=7)
+    cost = served.deployments[0].cost
+    assert served.price is not None
+    assert cost is not None
+    assert (served.price.row, cost.row) == (PRICE, Price(input=7))
+
+
+def test_a_model_is_made_once() -> None:
+    assert SERVED.find("a/b") is SERVED.find("other") is SERVED.models["a/b"]
+    assert SERVED.find("a/known") is SERVED.find("a/known")
+
+
+def test_every_fact_that_serving_reads_is_the_rows() -> None:
+    for made, row in (
+        (SERVED.models["a/b"], EXACT),
+        (SERVED.models["a/b"].deployments[0], EXACT.deployments[0]),
+        (SERVED.providers["p"], CATALOGUE.providers["p"]),
+        (catalog.Price(DEAR), DEAR),
+        (catalog.StreamClocks(CLOCKS), CLOCKS),
+    ):
+        plain = [name for name in type(row).__struct_fields__ if hasattr(made, name)]
+        plain = [name for name in plain if name not in ("deployments", "price", "tiers")]
+        assert len(plain) > 8
+        assert {name: getattr(made, name) for name in plain} == {name: getattr(row, name) for name in plain}
 
 
 def test_dates() -> None:

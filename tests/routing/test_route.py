@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.routing.catalog import Deployment, Price
+from sluicegate.routing import catalog
+from sluicegate.routing.catalog_shapes import Deployment, Price
 from sluicegate.routing.health import Condition
 from sluicegate.routing.route import AVERAGED_S, Candidate, after_first_token, faded, order
 
@@ -24,7 +25,7 @@ def candidate(
     first_token_s: float | None = None,
 ) -> Candidate:
     return Candidate(
-        Deployment(provider="p", model=name, priority=priority, weight=weight, cost=cost),
+        catalog.Deployment(Deployment(provider="p", model=name, priority=priority, weight=weight, cost=cost)),
         crc32(name.encode()),
         condition,
         told,

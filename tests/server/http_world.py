@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sluicegate.errors import SluicegateError, UpstreamError
+from sluicegate.server import settings_shapes
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.inbound import InboundServer
@@ -64,7 +65,7 @@ async def serving(
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(loop)
     app = ScriptedApp(handle)
-    server = InboundServer(app, ServerSettings(**settings), deadlines, loop)
+    server = InboundServer(app, ServerSettings(settings_shapes.ServerSettings(**settings)), deadlines, loop)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         await server.listen(sock, ssl_context)
         try:

@@ -10,7 +10,7 @@ from sluicegate.billing.ledger import Record
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.journal import JournalWriter
 from sluicegate.server.journal_reader import Segment, segments
-from sluicegate.server.settings import JournalSettings
+from sluicegate.server.settings_shapes import JournalSettings
 from sluicegate.store import Store
 
 

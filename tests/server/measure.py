@@ -20,7 +20,7 @@ from typing import cast
 import trustme
 import uvloop
 
-from sluicegate.routing.catalog import TlsFiles
+from sluicegate.routing.catalog_shapes import TlsFiles
 from sluicegate.server.dialing import Origin
 from tests.server.passthrough import running_gate
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sluicegate.errors import SluicegateError, UpstreamError
+from sluicegate.server import settings_shapes
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Origin
 from sluicegate.server.exchange import Exchange
@@ -151,7 +152,7 @@ async def running_gate(
     deadlines = Deadlines(loop)
     pool = UpstreamPool(loop, deadlines)
     app = PassThrough(pool, origin, loop)
-    server = InboundServer(app, settings or ServerSettings(), deadlines, loop)
+    server = InboundServer(app, settings or ServerSettings(settings_shapes.ServerSettings()), deadlines, loop)
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]
     await server.listen(sock, ssl_context)

@@ -22,7 +22,7 @@ from sluicegate.errors import SluicegateError, StoreUnavailable
 from sluicegate.server.credit import Credit
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold
 from sluicegate.server.journal import JournalWriter
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.tally import Tally
 from sluicegate.server.telemetry import REQUESTS

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.ledger import UsageRow
-from sluicegate.routing.catalog import Catalogue, StreamClocks, StreamSwitches
+from sluicegate.routing.catalog_shapes import Catalogue, StreamClocks, StreamSwitches
 from sluicegate.server.control_socket import SupervisorNotRunning, call_supervisor
 from sluicegate.server.listeners import Address
-from sluicegate.server.settings import (
+from sluicegate.server.settings_shapes import (
     BillingSettings,
     JournalSettings,
     RetrySettings,

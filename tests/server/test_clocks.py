@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sluicegate.errors import BadRequest
+from sluicegate.routing import catalog_shapes
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.clock_wishes import read_wishes, tightened
 from sluicegate.simulator import Simulator
@@ -167,7 +168,9 @@ async def world(start_inprocess: StartInProcess, simulator: Simulator) -> tuple[
 
 
 def test_wishes_only_tighten() -> None:
-    clocks = StreamClocks(idle_timeout_s=10.0, total_timeout_s=60.0, min_tokens_per_s=5.0)
+    clocks = StreamClocks(
+        catalog_shapes.StreamClocks(idle_timeout_s=10.0, total_timeout_s=60.0, min_tokens_per_s=5.0)
+    )
     wishes = read_wishes(b"idle=1m, total=1.5s , min_tokens_per_s=2,connect=100ms")
     changed = tightened(clocks, wishes)
     assert (changed.idle_timeout_s, changed.total_timeout_s, changed.connect_timeout_s) == (10.0, 1.5, 0.1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sluicegate.errors import Overloaded
-from sluicegate.server import overload
+from sluicegate.server import overload, settings_shapes
 from sluicegate.server.deadlines import SWEEP_S, Deadlines
 from sluicegate.server.overload import Overload, memory_share, resident_bytes, streams_by_descriptors
 from sluicegate.server.settings import ServerSettings
@@ -62,9 +62,13 @@ async def test_above_its_memory_a_worker_takes_no_more(
     assert not gate.rows() or gate.rows()[-1].status == "ok"
 
 
+def settings(max_lag_s: float) -> ServerSettings:
+    return ServerSettings(settings_shapes.ServerSettings(max_lag_s=max_lag_s, max_memory_bytes=0))
+
+
 async def test_a_loop_that_does_not_keep_up_takes_no_more_until_it_does() -> None:
     deadlines = Deadlines(asyncio.get_running_loop())
-    looked = Overload(ServerSettings(max_lag_s=0.5, max_memory_bytes=0), deadlines, lambda: 0)
+    looked = Overload(settings(max_lag_s=0.5), deadlines, lambda: 0)
     now = deadlines.now
     now += SWEEP_S + 0.9
     looked.expire(now)  # one hiccup is none
@@ -83,7 +87,7 @@ async def test_a_loop_that_does_not_keep_up_takes_no_more_until_it_does() -> Non
 
 async def test_limits_of_zero_are_none() -> None:
     deadlines = Deadlines(asyncio.get_running_loop())
-    looked = Overload(ServerSettings(max_lag_s=0.0, max_memory_bytes=0), deadlines, lambda: 10)
+    looked = Overload(settings(max_lag_s=0.0), deadlines, lambda: 10)
     looked.expire(deadlines.now + 100)
     looked.expire(deadlines.now + 200)
     looked.check()

@@ -11,7 +11,8 @@ import pytest
 
 from sluicegate.config import load
 from sluicegate.errors import ConfigError
-from sluicegate.routing.catalog import DatedPrice, Price
+from sluicegate.routing import catalog
+from sluicegate.routing.catalog_shapes import DatedPrice, Price
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Play, Script, Wait
@@ -100,8 +101,16 @@ def test_a_price_file_holds_from_its_beginning_to_its_end(tmp_path: Path) -> Non
             DatedPrice(from_at=january, price=FILED),
             DatedPrice(from_at=february, price=BUNDLED),
         )
-        assert model.price_at(january - 1) == model.price_at(february) == BUNDLED
-        assert model.price_at(january) == model.price_at(february - 1) == FILED
+        served = catalog.Model(model)
+        for at, price in (
+            (january - 1, BUNDLED),
+            (january, FILED),
+            (february - 1, FILED),
+            (february, BUNDLED),
+        ):
+            held = served.price_at(at)
+            assert held is not None
+            assert held.row == price
         model = configured(tmp_path, text.format("2026-11-01", "2026-12-01")).find(asked)
         assert (model.price, model.later) == (BUNDLED, ())
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sluicegate.errors import BadRequest, StoreUnavailable
-from sluicegate.server.settings import TlsServer
+from sluicegate.server.settings_shapes import TlsServer
 from tests.gate import held_port
 from tests.server.supervisor_world import RUN, alive, configured_key, eventually, running, settings
 

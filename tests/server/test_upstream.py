@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluicegate.errors import ConnectFailed, StreamCut, UpstreamGarbled, UpstreamTimeout
-from sluicegate.routing.catalog import TlsFiles
+from sluicegate.routing.catalog_shapes import TlsFiles
 from sluicegate.server import upstream, upstream_pool
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Origin

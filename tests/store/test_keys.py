@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey, KeyRecord
+from sluicegate.billing.account_shapes import Bootstrap, BootstrapAccount, BootstrapKey, KeyRecord
 from sluicegate.errors import BadRequest, ConfigError, StoreUnavailable
-from sluicegate.routing.catalog import StreamSwitches
+from sluicegate.routing.catalog_shapes import StreamSwitches
 from sluicegate.store import ConfiguredAccount, Conflict
 from sluicegate.store.keys import (
     configured,

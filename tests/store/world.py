@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.store import ConfiguredAccount, ConfiguredKey, Store
 
 NOW = 1_800_000_000.0

@@ -1,86 +1,33 @@
-"""Keys and accounts as every process sees them."""
+"""Keys as a worker serves them: put once into a class that is compiled, see `routing.catalog`."""
 
 from datetime import datetime
 
-import msgspec
-
+from sluicegate.billing import account_shapes as rows
+from sluicegate.billing.spending_limits import limits_of
 from sluicegate.messages import TranslationPolicy
-from sluicegate.routing.catalog import StreamSwitches
+from sluicegate.routing.catalog_shapes import StreamSwitches
+
+_NONE: dict[str, int] = {}
 
 
-class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway key, without its secret. `hash` is blake2b(secret, key=server secret), 32 bytes."""
+class KeyRecord:
+    """A gateway key, without its secret; each fact is told at the row's."""
 
-    id: str
-    """`key_` and 16 hexadecimal digits."""
-    name: str
-    prefix: str
-    """The first characters of the secret, shown to tell keys apart."""
-    hash: bytes
-    account_id: str
-    unlimited: bool = False
-    """The account is not prepaid: no reservation against credit."""
-    models: tuple[str, ...] = ("*",)
-    """Public ids allowed; one trailing `*` each."""
-    rpm: int | None = None
-    tpm: int | None = None
-    max_streams: int | None = None
-    """Requests a minute, tokens a minute, requests at once; None: no limit."""
-    day_nano: int | None = None
-    week_nano: int | None = None
-    month_nano: int | None = None
-    lifetime_nano: int | None = None
-    expires_at: datetime | None = None
-    on_limit: str = "stop"
-    may_override: bool = False
-    translation: TranslationPolicy | None = None
-    """default | strict | lenient; None: the server's."""
-    switches: StreamSwitches = StreamSwitches()
-    revoked: bool = False
-
-
-class BootstrapAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """An account that the configuration names."""
-
-    name: str
-    unlimited: bool = False
-    """Not prepaid: only limits stop it."""
-    credit_nano: int = 0
-    """Credited once, under the entry `bootstrap:account:NAME`."""
-
-
-class BootstrapKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that the configuration names, with its secret: for the store alone, which keeps the hash."""
-
-    name: str
-    secret: str
-    account: str
-    """Name of its account: the one it says, else one of the key's own name."""
-    credit_nano: int = 0
-    """Credited once to that account, under the entry `bootstrap:key:NAME`."""
-    models: tuple[str, ...] = ("*",)
-    rpm: int | None = None
-    tpm: int | None = None
-    max_streams: int | None = None
-    day_nano: int | None = None
-    week_nano: int | None = None
-    month_nano: int | None = None
-    lifetime_nano: int | None = None
-    expires_at: datetime | None = None
-    on_limit: str = "stop"
-    may_override: bool = False
-    translation: TranslationPolicy | None = None
-    switches: StreamSwitches = StreamSwitches()
-
-    def __repr__(self) -> str:
-        return f"BootstrapKey(name={self.name!r}, account={self.account!r})"
-
-
-class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """Accounts and keys to make, or to put back, when the configuration is loaded.
-
-    `accounts` holds those of the `accounts` section and those that keys without an account bring along, each once.
-    """
-
-    accounts: tuple[BootstrapAccount, ...] = ()
-    keys: tuple[BootstrapKey, ...] = ()
+    def __init__(self, row: rows.KeyRecord) -> None:
+        self.id: str = row.id
+        self.name: str = row.name
+        self.hash: bytes = row.hash
+        self.account_id: str = row.account_id
+        self.unlimited: bool = row.unlimited
+        self.models: tuple[str, ...] = row.models
+        self.rpm: int | None = row.rpm
+        self.tpm: int | None = row.tpm
+        self.max_streams: int | None = row.max_streams
+        self.spending: dict[str, int] = limits_of(row) or _NONE
+        """What it may spend, in nano-USD by window; who leases it counts."""
+        self.expires_at: datetime | None = row.expires_at
+        self.on_limit: str = row.on_limit
+        self.may_override: bool = row.may_override
+        self.translation: TranslationPolicy | None = row.translation
+        self.switches: StreamSwitches = row.switches
+        self.revoked: bool = row.revoked

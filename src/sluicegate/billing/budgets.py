@@ -7,7 +7,7 @@ never pass a limit, whichever worker makes them; what the truth costs more is th
 
 from collections.abc import Mapping
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.leases import JOBS, Grant, lease_size
 from sluicegate.billing.spending_limits import (
     WINDOWS,

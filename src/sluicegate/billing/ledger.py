@@ -14,7 +14,7 @@ import msgspec
 
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import MAX_NANO
-from sluicegate.routing.catalog import Price
+from sluicegate.routing.catalog_shapes import Price
 
 _NO_USAGE = Usage()
 

@@ -15,7 +15,8 @@ import msgspec
 
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, TOKENS_PER_RATE, round_half_up
-from sluicegate.routing.catalog import ImagePrice, Price
+from sluicegate.routing.catalog import Price
+from sluicegate.routing.catalog_shapes import ImagePrice
 
 ONCE = 10**6
 """A service tier's multiplier that changes nothing; multipliers are in millionths."""

@@ -5,21 +5,33 @@ profile. Source: the streaming contract, C6–C9 and B3.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
-from sluicegate.routing.catalog import CostPlace, CutPolicy, StreamSwitches, UsageChunk
+from sluicegate.routing.catalog_shapes import CostPlace, CutPolicy, StreamSwitches, UsageChunk
+
+SWITCHES = ("usage_chunk", "cost", "cost_extension_key", "cost_header", "on_disconnect", "on_error")
+"""Their names."""
 
 
-class Switches(NamedTuple):
+class Switches:
     """Every switch, decided."""
 
-    usage_chunk: UsageChunk
-    cost: CostPlace
-    cost_extension_key: str
-    cost_header: str
-    """Empty: no header."""
-    on_disconnect: CutPolicy
-    on_error: CutPolicy
+    def __init__(
+        self,
+        usage_chunk: UsageChunk,
+        cost: CostPlace,
+        cost_extension_key: str,
+        cost_header: str,
+        on_disconnect: CutPolicy,
+        on_error: CutPolicy,
+    ) -> None:
+        """Args: cost_header: empty: no header."""
+        self.usage_chunk: UsageChunk = usage_chunk
+        self.cost: CostPlace = cost
+        self.cost_extension_key = cost_extension_key
+        self.cost_header = cost_header
+        self.on_disconnect: CutPolicy = on_disconnect
+        self.on_error: CutPolicy = on_error
 
 
 PROFILES: dict[str, Switches] = {
@@ -42,8 +54,8 @@ def decide(levels: Sequence[StreamSwitches]) -> Switches:
         levels: from the one that is asked first (the key) to the last (the server). At each, a single switch goes
             before the profile.
     """
-    decided = {}
-    for name in Switches._fields:
+    decided: dict[str, Any] = {}
+    for name in SWITCHES:
         for level in levels:
             value = getattr(level, name)
             if value is None and level.profile is not None:

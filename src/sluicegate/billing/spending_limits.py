@@ -6,7 +6,7 @@ belongs to one period of each window. Days are counted from 1970-01-01; times ar
 
 from datetime import UTC, date, datetime
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.money import format_usd
 
 DAY_S = 86_400

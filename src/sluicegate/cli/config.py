@@ -13,7 +13,7 @@ from sluicegate.config.json_schema import json_schema
 from sluicegate.config.starter import STARTER
 from sluicegate.errors import ConfigError
 from sluicegate.money import format_usd
-from sluicegate.routing.catalog import Deployment, Model, Price
+from sluicegate.routing.catalog_shapes import Deployment, Model, Price
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

@@ -16,7 +16,7 @@ from sluicegate.cli.tables import print_table
 from sluicegate.config import DEFAULT_FILE, load
 from sluicegate.config.loading import is_price_file
 from sluicegate.money import format_usd
-from sluicegate.routing.catalog import Catalogue
+from sluicegate.routing.catalog_shapes import Catalogue
 from sluicegate.routing.price_list import SERVICE_TIER, Change, Listing, differences, listing
 from sluicegate.server.control_socket import SupervisorNotRunning, call_supervisor
 

@@ -16,7 +16,8 @@ from rich.table import Table
 from sluicegate.billing.price import charge
 from sluicegate.errors import BadRequest
 from sluicegate.money import format_usd, parse_usd
-from sluicegate.routing.catalog import Catalogue, Price
+from sluicegate.routing import catalog as served
+from sluicegate.routing.catalog_shapes import Catalogue, Price
 from sluicegate.store import Store, UsageQuery
 
 COUNTS = ("requests", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
@@ -100,7 +101,7 @@ async def compare(
         for column in COUNTS[1:]:
             of_model[column] += getattr(usage, column) or 0
         if model in prices:
-            of_model[COST] += charge(prices[model], usage)[0]
+            of_model[COST] += charge(served.Price(prices[model]), usage)[0]
         else:
             unpriced.add(model)
     found = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sluicegate.billing.accounts import Bootstrap, BootstrapAccount, BootstrapKey
+from sluicegate.billing.account_shapes import Bootstrap, BootstrapAccount, BootstrapKey
 from sluicegate.config import certificates, credentials, document, meaning, models, not_built_yet, reading
 from sluicegate.config.document import Problem
 from sluicegate.config.prices import PriceFile, load_price_file
@@ -23,7 +23,7 @@ from sluicegate.errors import ConfigError
 from sluicegate.routing.health import HealthRules
 from sluicegate.routing.probing import ProbeRules
 from sluicegate.routing.proxy_env import choose_proxy
-from sluicegate.server.settings import (
+from sluicegate.server.settings_shapes import (
     BillingSettings,
     JobSettings,
     JournalSettings,

@@ -20,7 +20,7 @@ from sluicegate.config.provider_rows import Abilities, ProviderRow
 from sluicegate.config.schema import Limited, ModelRow, Route, Sections
 from sluicegate.config.stream_settings import Stream, StreamOverrides, Switches
 from sluicegate.money import format_usd
-from sluicegate.routing.catalog import (
+from sluicegate.routing.catalog_shapes import (
     Catalogue,
     DatedPrice,
     Deployment,

@@ -33,7 +33,7 @@ from genai_prices.types import (
 )
 
 from sluicegate.money import MAX_NANO, NANO_PER_USD, round_half_up
-from sluicegate.routing.catalog import Price, PriceTier
+from sluicegate.routing.catalog_shapes import Price, PriceTier
 
 RATES = {
     "input_mtok": "input",

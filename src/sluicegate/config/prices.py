@@ -15,7 +15,7 @@ from sluicegate.config import document, reading
 from sluicegate.config.document import Problem
 from sluicegate.config.price_rows import CatalogueFile, ListedPrice, PriceRow, Rates
 from sluicegate.errors import ConfigError
-from sluicegate.routing.catalog import DatedPrice, ImagePrice, Price, PriceTier
+from sluicegate.routing.catalog_shapes import DatedPrice, ImagePrice, Price, PriceTier
 
 _RATES = tuple(Rates.model_fields)
 _UNITS = ("per_request", "per_web_search", "per_second", "per_character")

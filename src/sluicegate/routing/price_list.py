@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sluicegate.routing.catalog import Catalogue, DatedPrice, Price
+from sluicegate.routing.catalog_shapes import Catalogue, DatedPrice, Price
 
 Listing = dict[str, dict[str, Any]]
 """By `price MODEL` or `cost PROVIDER/MODEL`: each rate by its name, whole numbers of nano-USD, or `free`."""

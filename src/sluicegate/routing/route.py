@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sluicegate.routing.catalog import Deployment, Strategy
+from sluicegate.routing.catalog import Deployment
+from sluicegate.routing.catalog_shapes import Strategy
 from sluicegate.routing.chance import fraction
 from sluicegate.routing.health import Condition
 

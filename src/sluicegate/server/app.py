@@ -20,6 +20,7 @@ from sluicegate.errors import (
     UnsupportedMedia,
 )
 from sluicegate.messages import Format
+from sluicegate.server import settings_shapes as rows
 from sluicegate.server import telemetry
 from sluicegate.server.auth import Authenticator
 from sluicegate.server.choosing import allowed
@@ -78,7 +79,7 @@ class Gateway:
 
     def __init__(
         self,
-        settings: WorkerSettings,
+        row: rows.WorkerSettings,
         link: SupervisorLink,
         credit: Credit,
         journal: JournalWriter,
@@ -88,8 +89,10 @@ class Gateway:
         """Build it all; nothing listens yet.
 
         Args:
+            row: the settings as they came.
             number: of the worker process; part of every request id.
         """
+        settings = WorkerSettings(row)
         self._loop = loop
         self._link = link
         self._credit = credit
@@ -133,8 +136,9 @@ class Gateway:
         for sock in self._adopted.pop(slot, ()):
             self._inbound.unlisten(sock)
 
-    def apply(self, settings: WorkerSettings) -> None:
+    def apply(self, row: rows.WorkerSettings) -> None:
         """Go on with other settings; running requests keep those they began with."""
+        settings = WorkerSettings(row)
         self._bench.plan = Plan(settings)
         self._bench.deployments.apply(settings)
         self._bench.limits.apply(settings.account_limits)
@@ -318,7 +322,7 @@ class Gateway:
             route.array,
             thoughts=self._bench.thoughts,
             account_id=key.account_id,
-            fetches=self._bench.plan.settings.media.fetch,
+            fetches=self._bench.plan.settings.fetches_media,
         )
         return self._serve_request(exchange, key, request_id, interpreter)
 
@@ -338,7 +342,7 @@ class Gateway:
                 upload, asked = None, await read_job_request(route, exchange.body, shelf)
             else:
                 upload, asked = None, read_request(route, exchange.body)
-            fetches = self._bench.plan.settings.media.fetch
+            fetches = self._bench.plan.settings.fetches_media
             unary = UnaryInterpreter(route, asked, policy, upload, fetches=fetches)
             await self._serve_request(exchange, key, request_id, unary)
         elif route.kind == "count_tokens":
@@ -450,7 +454,7 @@ def _error_format(exchange: Exchange) -> Format:
 
 
 def make_gateway(
-    settings: WorkerSettings,
+    settings: rows.WorkerSettings,
     link: SupervisorLink,
     credit: Credit,
     journal: JournalWriter,

@@ -59,7 +59,7 @@ def tightened(clocks: StreamClocks, wishes: Wishes) -> StreamClocks:
     for field, wish in wishes.items():
         configured: float = getattr(clocks, field)
         tighter[field] = max(wish, configured) if field == _RATE else min(wish, configured)
-    return msgspec.structs.replace(clocks, **tighter)
+    return StreamClocks(msgspec.structs.replace(clocks.row, **tighter))
 
 
 def _seconds(name: str, text: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.limits import Grant, Return, Want
 from sluicegate.server.claim_messages import ClaimAnswer, ClaimAsked, ClaimEnded
 from sluicegate.server.generation_messages import GenerationAsked, GenerationTold, RunningAsked, RunningTold
@@ -21,7 +21,7 @@ from sluicegate.server.job_messages import (
     ObjectsTold,
 )
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 from sluicegate.store import KeptResponse
 
 # ── from the supervisor ─────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from sluicegate.errors import UpstreamError, UpstreamStatus
-from sluicegate.routing.catalog import Deployment, Strategy
+from sluicegate.routing.catalog import Deployment
+from sluicegate.routing.catalog_shapes import Strategy
 from sluicegate.routing.health import (
     CLOSED,
     Breaker,

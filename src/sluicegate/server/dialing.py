@@ -19,7 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from sluicegate.errors import ConnectFailed
-from sluicegate.routing.catalog import TlsFiles
+from sluicegate.routing.catalog_shapes import TlsFiles
 
 ADDRESS_S = 1.0
 """How long an address is tried while there are others: a dead IPv6 route must not cost the whole time."""

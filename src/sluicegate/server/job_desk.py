@@ -23,7 +23,7 @@ from sluicegate.server.job_messages import (
     ObjectsAsked,
     ObjectsTold,
 )
-from sluicegate.server.settings import JobSettings
+from sluicegate.server.settings_shapes import JobSettings
 from sluicegate.server.telemetry import JOB_GIVEN_UP, log
 from sluicegate.store import CommitResult, ObjectQuery, Store
 

@@ -13,7 +13,7 @@ from sluicegate.billing.ledger import Job, JobEnd, KeptObject, ObjectKind, Usage
 from sluicegate.billing.price import charge
 from sluicegate.errors import DecodeError, StateUnknown, UpstreamError
 from sluicegate.messages import Endpoint, Usage, UsageSource
-from sluicegate.routing.catalog import Provider
+from sluicegate.routing.catalog import Price, Provider
 from sluicegate.server.job_messages import JobTold
 from sluicegate.server.kept_questions import ask, read_lines
 from sluicegate.server.targets import Targets
@@ -110,7 +110,7 @@ def _video_end(job: Job, body: bytes) -> JobEnd | None:
         media_ms=asked.media_ms if made_ms is None else made_ms,
         image_size=state.usage.image_size or asked.image_size,
     )
-    cost, odd = charge(job.price, usage)
+    cost, odd = charge(None if job.price is None else Price(job.price), usage)
     return JobEnd(
         status="ok",
         usage=usage,
@@ -132,6 +132,7 @@ async def _batch_end(pool: UpstreamPool, targets: Targets, kept: KeptObject, bod
         return None
     assert kept.job is not None
     total = Usage(input_tokens=0, output_tokens=0, service_tier=batches.TIER)
+    price = None if kept.job.price is None else Price(kept.job.price)
     cost, odd = 0, False
     if state.results is not None:
         target = targets.get(kept.provider, "files", "")
@@ -139,7 +140,7 @@ async def _batch_end(pool: UpstreamPool, targets: Targets, kept: KeptObject, bod
             usage = batches.usage_of_line(line)
             if usage is not None:
                 batches.add(total, usage)
-                more, strange = charge(kept.job.price, usage, batches.TIER)
+                more, strange = charge(price, usage, batches.TIER)
                 cost, odd = cost + more, odd or strange
     files = [
         KeptObject(

@@ -34,7 +34,7 @@ from sluicegate.server.journal_segment import (
     is_whole,
     process_started,
 )
-from sluicegate.server.settings import JournalSettings
+from sluicegate.server.settings_shapes import JournalSettings
 from sluicegate.server.telemetry import JOURNAL_FAILED, JOURNAL_RENEWED, log
 
 SEGMENT_BYTES = 64 * 1024 * 1024

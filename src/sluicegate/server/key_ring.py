@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.server.control_messages import KeysChanged
 
 

@@ -9,7 +9,7 @@ import asyncio
 
 from sluicegate.billing.fair_queue import FairQueue
 from sluicegate.errors import RateLimited, SluicegateError
-from sluicegate.routing.catalog import Limits
+from sluicegate.routing.catalog_shapes import Limits
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.limiting import LimitClerk, Ticket
 

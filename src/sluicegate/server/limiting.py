@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.limits import Grant, Kind, Return, Want
-from sluicegate.billing.spending_limits import limits_of
 from sluicegate.errors import RateLimited, StoreUnavailable
-from sluicegate.routing.catalog import Limits
+from sluicegate.routing.catalog_shapes import Limits
 from sluicegate.server.control import ANSWER_S
 from sluicegate.server.control_messages import Sliced, SlicesAsked, SlicesBack
 from sluicegate.server.deadlines import Deadlines
@@ -33,14 +32,17 @@ MAX_KNOWN = 20_000
 _WHOSE = {"key": "this API key", "account": "this account", "model": "this model", "route": "the provider"}
 
 
-class KnownKey(NamedTuple):
+class KnownKey:
     """What a key is held to."""
 
-    record: KeyRecord
-    spending: bool
-    """It has spending limits, which are counted elsewhere (`tab`)."""
-    limits: tuple[Limits, ...]
-    """Its own, and its account's."""
+    __slots__ = ("limits", "record", "spending")
+
+    def __init__(self, record: KeyRecord, limits: tuple[Limits, ...]) -> None:
+        """Args: limits: its own, and its account's."""
+        self.record = record
+        self.spending = bool(record.spending)
+        """It has spending limits, which are counted elsewhere (`tab`)."""
+        self.limits = limits
 
 
 class _Held:
@@ -218,7 +220,7 @@ class LimitClerk:
             limits.append(account)
         if len(self._keys) >= MAX_KNOWN:
             self._keys.clear()
-        known = self._keys[key.id] = KnownKey(key, bool(limits_of(key)), tuple(limits))
+        known = self._keys[key.id] = KnownKey(key, tuple(limits))
         return known
 
     # ---- admission --------------------------------------------------------------------------------------------------

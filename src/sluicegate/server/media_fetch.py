@@ -20,9 +20,9 @@ import httptools
 
 from sluicegate.errors import BadRequest, ConnectFailed
 from sluicegate.messages import File, Image
-from sluicegate.routing.catalog import TlsFiles
+from sluicegate.routing.catalog_shapes import TlsFiles
 from sluicegate.server.dialing import HANDSHAKE_GRACE_S, make_tls_context
-from sluicegate.server.settings import MediaSettings
+from sluicegate.server.settings_shapes import MediaSettings
 from sluicegate.wire.inline_media import media_type, type_by_name
 from sluicegate.wire.translation import Wanted
 

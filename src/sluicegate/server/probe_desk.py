@@ -17,7 +17,7 @@ from sluicegate.routing.probing import Finding, Probe, Watch, after_finding, beg
 from sluicegate.server.control_messages import DeploymentHealth
 from sluicegate.server.health_board import HealthBoard, state_of
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 from sluicegate.server.tally import Tally
 from sluicegate.server.telemetry import (
     BREAKER_OPENED,

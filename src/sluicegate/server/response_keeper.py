@@ -19,7 +19,7 @@ from sluicegate.server.control_messages import (
     RunAsked,
     RunChanged,
 )
-from sluicegate.server.settings import ResponsesStoreSettings
+from sluicegate.server.settings_shapes import ResponsesStoreSettings
 from sluicegate.store import Store
 
 SWEEP_S = 60.0

@@ -1,121 +1,53 @@
-"""What a worker needs to know, as plain data: made from the configuration, sent over the control channel."""
+"""What a worker serves by: its settings, put once into classes that are compiled; see `routing.catalog`.
 
-import msgspec
+What requests hardly look at stays the Struct it came as.
+"""
 
 from sluicegate.messages import TranslationPolicy
-from sluicegate.routing.catalog import Catalogue, Limits, StreamClocks, StreamSwitches
+from sluicegate.routing.catalog import Catalogue, StreamClocks
+from sluicegate.routing.catalog_shapes import Limits, StreamSwitches
 from sluicegate.routing.health import HealthRules
-from sluicegate.routing.probing import ProbeRules
+from sluicegate.server import settings_shapes as rows
 
 
-class TlsServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Certificate and key of the listening side."""
+class ServerSettings:
+    """Limits and clocks of the client side; bytes and seconds. Each is told at the row's."""
 
-    cert_file: str
-    key_file: str
-
-
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and clocks of the client side; bytes and seconds."""
-
-    host: str = "127.0.0.1"
-    port: int = 4000
-    workers: int = 1
-    tls: TlsServer | None = None
-    max_body_bytes: int = 33_554_432
-    max_upload_bytes: int = 536_870_912
-    max_inflight_bytes: int = 268_435_456
-    keepalive_after_s: float = 15.0
-    keepalive_every_s: float = 15.0
-    request_timeout_s: float = 30.0
-    write_timeout_s: float = 60.0
-    idle_connection_s: float = 75.0
-    drain_timeout_s: float = 300.0
-    max_streams: int = 0
-    """0: as many as descriptors allow."""
-    max_memory_bytes: int | None = None
-    """Of one worker; None: its share of the machine; 0: no limit."""
-    max_lag_s: float = 1.0
-    """0: no limit."""
-    queue_for_s: float = 0.0
-    cors_origins: tuple[str, ...] = ()
-    expose_provider: bool = True
+    def __init__(self, row: rows.ServerSettings) -> None:
+        self.workers: int = row.workers
+        self.tls: rows.TlsServer | None = row.tls
+        self.max_body_bytes: int = row.max_body_bytes
+        self.max_upload_bytes: int = row.max_upload_bytes
+        self.max_inflight_bytes: int = row.max_inflight_bytes
+        self.keepalive_after_s: float = row.keepalive_after_s
+        self.keepalive_every_s: float = row.keepalive_every_s
+        self.request_timeout_s: float = row.request_timeout_s
+        self.write_timeout_s: float = row.write_timeout_s
+        self.idle_connection_s: float = row.idle_connection_s
+        self.drain_timeout_s: float = row.drain_timeout_s
+        self.max_streams: int = row.max_streams
+        self.max_memory_bytes: int | None = row.max_memory_bytes
+        self.max_lag_s: float = row.max_lag_s
+        self.queue_for_s: float = row.queue_for_s
+        self.cors_origins: tuple[str, ...] = row.cors_origins
+        self.expose_provider: bool = row.expose_provider
 
 
-class BillingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How cut streams and crashes are billed."""
+class WorkerSettings:
+    """All of it; made again when the configuration is reloaded."""
 
-    on_crash: str = "none"
-    """none | produced"""
-    drain_cap_s: float = 60.0
-    reserve_output_tokens: int = 1024
-    shortfall_limit_nano: int = 1_000_000_000
-
-
-class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often we try again."""
-
-    max_attempts: int = 3
-    after_send: int = 1
-    budget_percent: int = 20
-
-
-class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether and how media that requests name by address are fetched."""
-
-    fetch: bool = False
-    max_bytes: int = 20_971_520
-    """All of one request."""
-    timeout_s: float = 10.0
-    """Of each."""
-    allow_hosts: tuple[str, ...] = ()
-    """Hosts, with or without a port, that may be private ones and need no TLS."""
-
-
-class ResponsesStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the gate keeps answers for Responses clients, where their provider does not; seconds and bytes."""
-
-    enabled: bool = False
-    ttl_s: float = 86_400.0
-    max_bytes: int = 1_073_741_824
-
-
-class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How work that goes on at providers is followed; seconds."""
-
-    poll_every_s: float = 15.0
-    give_up_after_s: float = 172_800.0
-
-
-class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where settlements are written first, and how safely."""
-
-    dir: str
-    sync: str = "process"
-    fsync_every_s: float = 0.05
-    drain_every_s: float = 0.2
-
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; rebuilt and sent again when the configuration is reloaded."""
-
-    server: ServerSettings
-    switches: StreamSwitches
-    clocks: StreamClocks
-    billing: BillingSettings
-    retry: RetrySettings
-    health: HealthRules = HealthRules()
-    probes: ProbeRules = ProbeRules()
-    journal: JournalSettings
-    media: MediaSettings = MediaSettings()
-    responses_store: ResponsesStoreSettings = ResponsesStoreSettings()
-    jobs: JobSettings = JobSettings()
-    translation: TranslationPolicy
-    catalogue: Catalogue
-    key_secret: bytes
-    """Key of the keyed hash under which gateway keys are stored."""
-    account_limits: dict[str, Limits] = {}
-    """By the account's id, of those that have any."""
-
-    def __repr__(self) -> str:
-        return f"WorkerSettings(server={self.server!r}, …)"
+    def __init__(self, row: rows.WorkerSettings) -> None:
+        self.server = ServerSettings(row.server)
+        self.switches: StreamSwitches = row.switches
+        self.clocks = StreamClocks(row.clocks)
+        self.billing: rows.BillingSettings = row.billing
+        self.retry: rows.RetrySettings = row.retry
+        self.health: HealthRules = row.health
+        self.journal: rows.JournalSettings = row.journal
+        self.media: rows.MediaSettings = row.media
+        self.fetches_media: bool = row.media.fetch
+        self.responses_store: rows.ResponsesStoreSettings = row.responses_store
+        self.translation: TranslationPolicy = row.translation
+        self.catalogue = Catalogue(row.catalogue)
+        self.key_secret: bytes = row.key_secret
+        self.account_limits: dict[str, Limits] = row.account_limits

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sluicegate import __version__
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.leases import LeaseBook
 from sluicegate.billing.ledger import KeptObject
@@ -67,7 +67,7 @@ from sluicegate.server.operations import Operations
 from sluicegate.server.probe_desk import ProbeDesk
 from sluicegate.server.probe_messages import ProbeTold
 from sluicegate.server.response_keeper import ResponseKeeper
-from sluicegate.server.settings import WorkerSettings
+from sluicegate.server.settings_shapes import WorkerSettings
 from sluicegate.server.store_lock import StoreLock, refuse_lost_store
 from sluicegate.server.tally import Snapshot, Tally, merge
 from sluicegate.server.telemetry import (

@@ -296,7 +296,7 @@ class SupervisorLink:
                 else:
                     self._early_health.append(message)
             case Boot():
-                self.keys = {key.hash: key for key in message.keys}
+                self.keys = {key.hash: KeyRecord(key) for key in message.keys}
                 self.cautious = frozenset(message.cautious)
                 self._early_health += message.health
                 if not self._boot.done():
@@ -311,8 +311,9 @@ class SupervisorLink:
         key_hash = self._asked_hashes.pop(answer.question, None)
         if key_hash is None:
             return
-        if answer.key is not None:
-            self.keys[key_hash] = answer.key
+        key = None if answer.key is None else KeyRecord(answer.key)
+        if key is not None:
+            self.keys[key_hash] = key
         else:
             now = self._loop.time()
             if len(self._misses) > 2 * LOOKUPS_BURST:
@@ -320,7 +321,7 @@ class SupervisorLink:
             self._misses[key_hash] = now
         lookup = self._lookups.pop(key_hash)
         if not lookup.done():
-            lookup.set_result(answer.key)
+            lookup.set_result(key)
 
     def _unanswered(self, told: Unanswered) -> None:
         """End a question that cannot be answered. Those for leases and slices end by their time: they hold amounts."""
@@ -332,7 +333,7 @@ class SupervisorLink:
 
     def _keys_changed(self, change: KeysChanged) -> None:
         for key in change.changed:
-            self.keys[key.hash] = key
+            self.keys[key.hash] = KeyRecord(key)
             self._misses.pop(key.hash, None)
         for key_hash in change.removed:
             self.keys.pop(key_hash, None)

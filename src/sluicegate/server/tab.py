@@ -25,7 +25,7 @@ from sluicegate.billing.ledger import (
     settle_after_crash,
 )
 from sluicegate.billing.price import PLAIN, Prompt, charge, reservation
-from sluicegate.billing.spending_limits import day_of, describe, limits_of
+from sluicegate.billing.spending_limits import day_of, describe
 from sluicegate.errors import InsufficientBalance, StoreUnavailable
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import format_usd
@@ -258,7 +258,7 @@ class Tab:
 
     def _name_limit(self, refusal: InsufficientBalance, amount: int) -> None:
         """Say which limit it was and when it resets."""
-        limit_nano = limits_of(self._key).get(refusal.limit)
+        limit_nano = self._key.spending.get(refusal.limit)
         if limit_nano is None:
             refusal.message = "This API key's spending limits have just changed; try again."
             return
@@ -444,7 +444,7 @@ class Tab:
             amount_nano=self.reserved_nano,
             prepaid=self.prepaid,
             budget=self._budget,
-            price=self._price,
+            price=None if self._price is None else self._price.row,
             units=self._units or Usage(),
         )
         journal = self._till.journal

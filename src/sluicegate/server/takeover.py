@@ -13,7 +13,8 @@ import msgspec
 from sluicegate.capabilities import Capabilities
 from sluicegate.errors import ClientError, DecodeError
 from sluicegate.messages import Format, Request
-from sluicegate.routing.catalog import Deployment, Model, Provider, resolve_capabilities
+from sluicegate.routing.catalog import Deployment, Model, Provider
+from sluicegate.routing.catalog_shapes import resolve_capabilities
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.wire.codecs import FORMATS
 from sluicegate.wire.partial_turn import body_with_text, marked, may_be_taken_over, takes_over, with_turn

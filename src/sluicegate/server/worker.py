@@ -35,7 +35,7 @@ from sluicegate.server.control_messages import (
 from sluicegate.server.credit import Credit
 from sluicegate.server.garbage import collect_less
 from sluicegate.server.journal import JournalWriter
-from sluicegate.server.settings import TlsServer, WorkerSettings
+from sluicegate.server.settings_shapes import TlsServer, WorkerSettings
 from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import SUPERVISOR_LOST, WORKER_FAILED, log, start_logging
 from sluicegate.server.worker_exit import BOOT_FAILED, DRAINED, SUPERVISOR_GONE

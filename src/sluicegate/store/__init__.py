@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
 from sluicegate.billing.ledger import EntryKind, HandedOver, KeptObject, ObjectKind, Record, Settled, UsageRow
 from sluicegate.errors import BadRequest

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.ledger import deposit
 from sluicegate.errors import BadRequest, ConfigError
 from sluicegate.store import ConfiguredAccount, ConfiguredKey, Conflict, Origin

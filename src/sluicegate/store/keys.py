@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sluicegate.billing.accounts import Bootstrap, BootstrapKey, KeyRecord
+from sluicegate.billing.account_shapes import Bootstrap, BootstrapKey, KeyRecord
 from sluicegate.errors import StoreUnavailable
 from sluicegate.store import ConfiguredAccount, ConfiguredKey
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.budgets import Budgets
 from sluicegate.billing.spending_limits import WINDOWS, begins_at, day_of, limits_of
 from sluicegate.errors import BadRequest

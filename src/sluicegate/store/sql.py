@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, tex
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from sluicegate.billing.accounts import KeyRecord
+from sluicegate.billing.account_shapes import KeyRecord
 from sluicegate.billing.claims import Claim, KeptAnswer, Verdict
 from sluicegate.billing.ledger import Entry, EntryKind, KeptObject, Record, Settled, UsageRow, deposit
 from sluicegate.errors import BadRequest, StoreUnavailable

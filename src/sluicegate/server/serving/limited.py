@@ -2,7 +2,8 @@
 is asked."""
 
 from sluicegate.errors import RateLimited, StoreUnavailable
-from sluicegate.routing.catalog import Deployment, Limits, Model
+from sluicegate.routing.catalog import Deployment, Model
+from sluicegate.routing.catalog_shapes import Limits
 from sluicegate.server.limiting import Ticket
 from sluicegate.server.serving.attempt import AttemptingRequest
 

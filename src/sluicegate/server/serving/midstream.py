@@ -11,7 +11,8 @@ import time
 from typing import NamedTuple
 
 from sluicegate.errors import UpstreamError
-from sluicegate.routing.catalog import Deployment, Limits
+from sluicegate.routing.catalog import Deployment
+from sluicegate.routing.catalog_shapes import Limits
 from sluicegate.routing.retry import Progress, may_take_over
 from sluicegate.server import continuous, telemetry
 from sluicegate.server.hedging import Outcome

@@ -161,4 +161,5 @@ class ResumedRequest(HedgedRequest):
 
     def _what_is_left(self, clocks: StreamClocks, due_at: float) -> StreamClocks:
         """Return the clocks of a further call of a plain answer: all of them together have the time of one."""
-        return msgspec.structs.replace(clocks, response_timeout_s=max(0.0, due_at - self._loop.time()))
+        left_s = max(0.0, due_at - self._loop.time())
+        return StreamClocks(msgspec.structs.replace(clocks.row, response_timeout_s=left_s))
