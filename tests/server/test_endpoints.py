@@ -24,6 +24,9 @@ def config_of(simulator: Simulator, speaks: str) -> dict[str, Any]:
     )
 
 
+FACTS = ("kind", "format", "model", "stream", "array", "id", "part", "endpoint", "batch")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "query", "route"),
     [
@@ -46,7 +49,8 @@ def config_of(simulator: Simulator, speaks: str) -> dict[str, Any]:
     ],
 )
 def test_paths_are_split_at_their_last_colon(method: str, path: str, query: str, route: Route) -> None:
-    assert match(method, path, query) == route
+    found = match(method, path, query)
+    assert [getattr(found, name) for name in FACTS] == [getattr(route, name) for name in FACTS]
 
 
 def test_a_version_named_twice_is_told() -> None:

@@ -120,7 +120,7 @@ class Interpreter:
             BadRequest: in the client's own terms.
         """
         self.client: Codec = FORMATS[format]
-        self.client_name: str = format
+        self.client_name: Format = format
         """What rows call the client's format."""
         self.request: PassedRequest = self.client.read_request(body, path_model, stream)
         self.array = array
@@ -235,7 +235,7 @@ class Interpreter:
 
     def target_format(self, provider: Provider, deployment: Deployment) -> Format:
         """Return the client's own format where the provider speaks it, else the provider's first."""
-        name = self.client.name
+        name = self.client_name
         return name if name in provider.speaks else provider.speaks[0]
 
     def upstream_body(
@@ -251,7 +251,7 @@ class Interpreter:
         """
         if self._cut_at or self.wanted or self.untold or self.turn is not None or self.calls or self.pausable:
             self._forget_attempt()
-        if target == self.client.name:
+        if target == self.client_name:
             self.dropped = ()
             if provider.drop_fields:
                 self.dropped = [
@@ -270,7 +270,7 @@ class Interpreter:
         request, dropped = self._decoded
         if self.asked.kept:
             dropped = [entry for entry in dropped if not entry.startswith("store;")]
-        notes = Notes(self._policy, self.client.name)
+        notes = Notes(self._policy, self.client_name)
         notes.dropped = list(dropped)
         notes.fetches = self._fetches
         self.note_request(request, target)
@@ -318,7 +318,7 @@ class Interpreter:
         split_bytes = len(first)
         for messages in request.others:
             one = msgspec.structs.replace(request, messages=messages, others=[])
-            notes = Notes(self._policy, self.client.name)  # the first call has told all of it
+            notes = Notes(self._policy, self.client_name)  # the first call has told all of it
             body = FORMATS[target].encode_request(one, deployment.model, deployment.capabilities, notes)
             body = self.for_provider(body, target, provider)
             split_bytes += len(body)
@@ -349,7 +349,7 @@ class Interpreter:
         asked.namespaces = namespaces(request)
         asked.search_tool = next((tool.name for tool in request.tools if tool.searches), "")
         if not asked.raw:
-            top = json_edit.decode_top(self._body, self.client.name)
+            top = json_edit.decode_top(self._body, self.client_name)
             # Copies: a view would keep the whole body as long as the answer runs.
             asked.raw = {key: msgspec.Raw(bytes(top[key])) for key in REPEATED if key in top}
             asked.search_sources = "include" in top and SEARCH_SOURCES in bytes(top["include"])
@@ -383,12 +383,12 @@ class Interpreter:
         """Return the header lines a provider of this format wants beside its key."""
         if target != "messages":
             return b""
-        own = client_headers if self.client.name == "messages" else None
+        own = client_headers if self.client_name == "messages" else None
         return upstream_headers(body, own, provider.betas_deny)
 
     def stream(self, target: Shape, deployment: Deployment, options: PassOptions) -> StreamCodec:
         """Return the codec of one attempt at a streamed answer."""
-        if target == self.client.name:
+        if target == self.client_name:
             return self.client.pass_stream(self.asked, options)
         stream = self._translated(target, deployment, options)
         stream.tells_searches = self.client.tells_searches
@@ -460,7 +460,7 @@ class Interpreter:
         """
         bare = body.removeprefix(BOM).lstrip()
         streamed = bare.startswith(_STREAM_MARKS) or (self.client.reads_arrays and is_array_of_several(bare))
-        if target == self.client.name and not streamed:
+        if target == self.client_name and not streamed:
             return self.client.pass_answer(self.asked, body)
         answers: list[list[StreamEvent]] = []
         for one, pausable in (*self._brought, (body, self.pausable)):

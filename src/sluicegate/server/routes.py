@@ -3,7 +3,7 @@
 Source: wire formats page `README.md`, routes.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
 from sluicegate.errors import ClientError, MethodNotAllowed, NotImplementedYet, PathUnknown
@@ -68,26 +68,40 @@ _OF_OBJECT: dict[Endpoint, dict[str, tuple[str, ...]]] = {
 _DOUBLED = ("/v1/v1/", "/v1beta/v1beta/", "/v1/v1beta/", "/v1beta/v1/")
 
 
-class Route(NamedTuple):
+class Route:
     """One endpoint."""
 
-    kind: Kind
-    format: Format = "chat"
-    """The format in which it is answered, errors included."""
-    model: str | None = None
-    """The id that the path names."""
-    stream: bool = False
-    """A Gemini method that streams."""
-    array: bool = False
-    """Gemini without `alt=sse`: a JSON array instead of events."""
-    id: str = ""
-    """Of the response, or of what else is kept, that the path names."""
-    part: str = ""
-    """What of it, or what to do with it: nothing more, `input_items`, `content`, `cancel`; or `list`, of all."""
-    endpoint: Endpoint | None = None
-    """Of a request whose answer is no text."""
-    batch: bool = False
-    """Gemini's `batchEmbedContents`."""
+    __slots__ = ("array", "batch", "endpoint", "format", "id", "kind", "model", "part", "stream")
+
+    def __init__(
+        self,
+        kind: Kind,
+        format: Format = "chat",
+        model: str | None = None,
+        stream: bool = False,
+        array: bool = False,
+        id: str = "",
+        part: str = "",
+        endpoint: Endpoint | None = None,
+        batch: bool = False,
+    ) -> None:
+        self.kind: Kind = kind
+        self.format: Format = format
+        """The format in which it is answered, errors included."""
+        self.model = model
+        """The id that the path names."""
+        self.stream = stream
+        """A Gemini method that streams."""
+        self.array = array
+        """Gemini without `alt=sse`: a JSON array instead of events."""
+        self.id = id
+        """Of the response, or of what else is kept, that the path names."""
+        self.part = part
+        """What of it, or what to do with it: nothing more, `input_items`, `content`, `cancel`; or `list`, of all."""
+        self.endpoint: Endpoint | None = endpoint
+        """Of a request whose answer is no text."""
+        self.batch = batch
+        """Gemini's `batchEmbedContents`."""
 
 
 def format_of(path: str) -> Format:
