@@ -144,7 +144,8 @@ PAIRS = [(provider, client) for provider in SPEAKERS for client in SPEAKERS if p
 
 def told(provider: Format, client: Format) -> Body:
     events = FORMATS[provider].decode_answer(json.dumps(SOURCED[provider]).encode(), Capabilities())
-    asked = msgspec.structs.replace(ASKED, raw={"tools": msgspec.Raw(b'[{"googleSearch":{}}]')})
+    asked = ASKED.under(ASKED.id)
+    asked.raw = {"tools": msgspec.Raw(b'[{"googleSearch":{}}]')}
     answer = TranslatedAnswer(FORMATS[client], asked if client == GEMINI else ASKED, events, None)
     assert answer.usage is not None
     body: Body = json.loads(answer.encode(Bill(answer.usage)))

@@ -7,20 +7,9 @@ and to stop feeding once `error` or `ended` is set.
 
 from typing import Protocol
 
-import msgspec
-
 from sluicegate.errors import SluicegateError
 from sluicegate.messages import StreamError, Usage
-
-
-class Bill(msgspec.Struct, frozen=True, gc=False):
-    """What the end of an answer says about usage and cost."""
-
-    usage: Usage
-    in_usage: bytes = b""
-    """JSON members that join the usage object (`"cost":…,"cost_nano_usd":…`), without a leading comma."""
-    beside_usage: bytes = b""
-    """JSON members that stand beside it (the extension object of a profile)."""
+from sluicegate.wire.bill import Bill as Bill
 
 
 class StreamCodec(Protocol):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from sluicegate.messages import Usage
 from sluicegate.money import format_usd
-from sluicegate.wire import Bill
+from sluicegate.wire.bill import Bill
 
 
 def bill(

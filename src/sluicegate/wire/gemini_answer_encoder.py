@@ -263,7 +263,7 @@ class GeminiStreamEncoder:
 
     def take_over(self, told: Told) -> None:
         """Take over an answer that another has begun to write."""
-        self._asked = msgspec.structs.replace(self._asked, id=told.last.get("responseId", self._asked.id))
+        self._asked = self._asked.under(told.last.get("responseId", self._asked.id))
         self._text_tail = b'}],"role":"model"},"index":0}]' + _named(self._asked) + b"}" + self._frames.suffix
         self.event(TextDelta(told.text))
 

@@ -26,6 +26,7 @@ from sluicegate.messages import (
     Vendor,
 )
 from sluicegate.wire import Bill, StreamCodec
+from sluicegate.wire.asked import Asked as Asked
 from sluicegate.wire.field_names import spelled
 from sluicegate.wire.told_text import Told
 
@@ -130,47 +131,6 @@ class Notes:
 def bad_field(path: str, message: str) -> BadRequest:
     """Return the error for a field that is wrong in its own format; the path is told in message and `param`."""
     return BadRequest(f"{path}: {message}", param=path)
-
-
-class Asked(msgspec.Struct, kw_only=True):
-    """What the client's format needs to know of its request when the answer is written."""
-
-    model: str
-    """The public id that was asked for."""
-    id: str
-    """24 or more characters of [0-9a-f], new for each request: codecs put their prefix before it."""
-    created: int
-    """Seconds since 1970."""
-    hide_provider: bool = False
-    """Nothing in the answer may tell which provider served it: ids are minted, fingerprints dropped."""
-    input_estimate: int = 0
-    """Tokens (bytes / 4), for a format that tells input before the provider has."""
-    usage_shown: bool = True
-    """The client gets usage where its format makes it optional."""
-    continuous_usage: bool = False
-    array: bool = False
-    """Gemini without `alt=sse`: the client gets a JSON array, written as it grows."""
-    legacy_functions: bool = False
-    echo: tuple[str, ...] = ()
-    """Legacy completions: by choice, the prompt that the answer repeats."""
-    tool_names: dict[str, str] = {}
-    """Names that were changed for the provider, back to the client's."""
-    custom_tools: frozenset[str] = frozenset()
-    """Tools the client declared as free-form."""
-    namespaces: dict[str, tuple[str, str]] = {}
-    """Namespace and name that a tool's joined name stands for."""
-    search_sources: bool = False
-    """Responses: what a search of the web found is told with it."""
-    search_tool: str = ""
-    """The tool by which the client searches its tools."""
-    raw: dict[str, msgspec.Raw] = {}
-    """The request's top-level members, for formats that repeat some of them in the answer."""
-    close_id: Callable[[str], str] | None = None
-    """Turns an id that the provider keeps into the client's; None where it keeps nothing of this answer."""
-    previous_id: str | None = None
-    """Of the answer that the client goes on from, as it spelled it."""
-    kept: bool = False
-    """We keep the answer ourselves."""
 
 
 class RequestDecoder(Protocol):
