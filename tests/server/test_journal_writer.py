@@ -8,16 +8,19 @@ import stat
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server import journal
 from sluicegate.server.journal import TAIL_BYTES, JournalWriter
 from sluicegate.server.journal_reader import Segment, segments
-from sluicegate.server.journal_segment import SegmentName
+from sluicegate.server.journal_segment import SegmentName, checksum_before
 from tests.records import checkpoint, extended, lost_attempt, reserved, settled
 from tests.server.journal_world import append_synced, begin_journal, ids, kill, read_all, read_folder, until
 
@@ -90,6 +93,11 @@ def test_names_of_segments_are_read_back() -> None:
         str(name) + "x",
     ):
         assert SegmentName.parse(other) is None
+
+
+@given(st.binary(min_size=12, max_size=12), st.binary(max_size=300))
+def test_a_checksum_can_leave_out_the_bytes_before_it(head: bytes, rest: bytes) -> None:
+    assert zlib.crc32(head + rest, checksum_before(head)) == zlib.crc32(rest)
 
 
 # Rotation

@@ -25,11 +25,11 @@ from sluicegate.server.journal_segment import (
     CHECKSUM,
     CHECKSUM_AT,
     FRAME,
-    LENGTH_AT,
     MAGIC,
     Header,
     SegmentName,
     boot_id,
+    checksum_before,
     frame,
     is_whole,
     process_started,
@@ -91,7 +91,12 @@ class JournalWriter:
         self._disk = settings.sync == "disk"
         self._fsync_every_s = settings.fsync_every_s
         self._segment_bytes = segment_bytes
+        # What every record needs, kept at hand: to look it up takes as long as some of it does.
         self._encode_into = msgspec.msgpack.Encoder().encode_into
+        self._pack_frame = FRAME.pack_into
+        self._pack_checksum = CHECKSUM.pack_into
+        self._checksum_of = zlib.crc32
+        self._write_at = os.pwrite
         self._buffer = bytearray(2048)
         self._pending: dict[str, _Place] = {}
         """The open reservations."""
@@ -116,6 +121,8 @@ class JournalWriter:
         """Called when it works again, and records are taken."""
         self._name = SegmentName(worker, os.getpid(), secrets.token_hex(8), 0)
         self._marker = self._name.marker
+        self._before_length = checksum_before(self._marker + bytes(4))
+        """A frame's checksum begins here, so that it covers what comes after the marker and its own place."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _, self._fd, self._end, self._allocated, self._keeps_space = self._begin_segment(self._name)
@@ -152,20 +159,20 @@ class JournalWriter:
         buffer = self._buffer
         self._encode_into(record, buffer, 16)
         size = len(buffer)
-        FRAME.pack_into(buffer, 0, self._marker, 0, size - 16)
-        CHECKSUM.pack_into(buffer, CHECKSUM_AT, zlib.crc32(memoryview(buffer)[LENGTH_AT:]))
+        self._pack_frame(buffer, 0, self._marker, 0, size - 16)
+        self._pack_checksum(buffer, CHECKSUM_AT, self._checksum_of(buffer, self._before_length))
         kind = type(record)
         if self._end + size + TAIL_BYTES > self._allocated:
             self._make_room(size, urgent=kind is Settled or kind is Checkpoint or kind is HandedOver)
         self._write(buffer, size)
-        if kind is Settled or kind is HandedOver:
+        if kind is Reserved:
+            self._pending[record.request_id] = _Place(self._end - size, size)
+        elif kind is Settled or kind is HandedOver:
             self._pending.pop(record.request_id, None)
             if self._extended:
                 self._extended.pop(record.request_id, None)
             if self._checkpoints:
                 self._checkpoints.pop(record.request_id, None)
-        elif kind is Reserved:
-            self._pending[record.request_id] = _Place(self._end - size, size)
         elif record.request_id in self._pending:
             place = _Place(self._end - size, size)
             if kind is Checkpoint:
@@ -232,7 +239,7 @@ class JournalWriter:
             raise StoreUnavailable(self._failure)
         written = 0
         try:
-            written = os.pwrite(self._fd, data, self._end)
+            written = self._write_at(self._fd, data, self._end)
             if written != size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:

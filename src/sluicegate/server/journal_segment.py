@@ -26,6 +26,8 @@ CHECKSUM = struct.Struct("<I")
 CHECKSUM_AT = 8
 LENGTH_AT = 12
 """Where the checksum's cover begins: the payload's length, then the payload."""
+_POLYNOMIAL = 0xEDB88320
+"""Of the crc32, its bits in reverse."""
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -74,6 +76,19 @@ def frame(marker: bytes, payload: bytes) -> bytes:
     """Wrap one payload."""
     length = len(payload).to_bytes(4, "little")
     return FRAME.pack(marker, zlib.crc32(payload, zlib.crc32(length)), len(payload)) + payload
+
+
+def checksum_before(head: bytes) -> int:
+    """Return the checksum from which these bytes lead to 0, where every checksum begins.
+
+    To go on from it over a buffer that they begin is to leave them out, without a copy or a view of the rest.
+    """
+    checksum = 0xFFFFFFFF
+    for byte in reversed(head):
+        for _ in range(8):
+            checksum = (checksum ^ _POLYNOMIAL) << 1 | 1 if checksum & 0x80000000 else checksum << 1
+        checksum ^= byte
+    return checksum ^ 0xFFFFFFFF
 
 
 def is_whole(data: bytes) -> bool:
