@@ -17,7 +17,7 @@ from sluicegate.routing.catalog_shapes import Limits
 from sluicegate.server.control import ANSWER_S
 from sluicegate.server.control_messages import Sliced, SlicesAsked, SlicesBack
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.limit_headers import Left, limit_lines
+from sluicegate.server.limit_headers import USUAL_RESET_S, LimitLines
 from sluicegate.server.supervisor_link import SupervisorLink
 
 REMEMBER_S = 0.05
@@ -50,6 +50,7 @@ class _Held:
 
     __slots__ = (
         "asking",
+        "corrections",
         "denied",
         "denied_until",
         "idle",
@@ -57,14 +58,22 @@ class _Held:
         "kind",
         "left",
         "limit",
+        "lines",
         "name",
+        "of_streams",
+        "of_tokens",
         "second",
     )
 
     def __init__(self, name: str, kind: Kind, limit: int) -> None:
         self.name = name
         self.kind = kind
+        self.of_tokens = kind == "tokens"
+        self.of_streams = kind == "streams"
         self.limit = limit
+        self.lines = LimitLines(kind, limit)
+        self.corrections: dict[int, int] = {}
+        """By the second, what is to be told of it soon."""
         self.asking = 0
         """Questions on their way. Only the first of those at once asks for more than it needs: else a burst would book
         the whole limit, and what idles here would be refused elsewhere.
@@ -90,7 +99,7 @@ class _Refusal(NamedTuple):
 
 def _need(held: _Held, tokens: int) -> int:
     """Return what a request takes of a limit."""
-    return tokens if held.kind == "tokens" else 1
+    return tokens if held.of_tokens else 1
 
 
 def _is_of_route(held: _Held) -> bool:
@@ -143,9 +152,9 @@ class Ticket:
         """End it: places are free, and tokens are what was used instead of what was estimated."""
         taken, self._taken = self._taken, ()
         for held in taken:
-            if held.kind == "streams":
+            if held.of_streams:
                 self._clerk.free_place(held)
-            elif held.kind == "tokens":
+            elif held.of_tokens:
                 if self._more and _is_of_route(held):
                     self._correct_all(held, used)
                 elif used != self.estimate:
@@ -178,8 +187,7 @@ class Ticket:
         Args:
             messages: in the words of the Messages format, else in those of OpenAI's.
         """
-        lefts = [_left(held, 60.0) for held in self._taken if held.kind != "streams"]
-        return limit_lines(lefts, messages=messages)
+        return _lines(self._taken, None, USUAL_RESET_S, messages)
 
 
 class LimitClerk:
@@ -192,7 +200,8 @@ class LimitClerk:
         self._keys: dict[str, KnownKey] = {}
         self._held: dict[str, tuple[Limits, tuple[_Held, ...]]] = {}
         self._questions: dict[int, _Question] = {}
-        self._corrections: dict[tuple[str, Kind, int], int] = {}
+        self._corrected: list[_Held] = []
+        """Those with corrections."""
         self.on_freed: dict[str, asyncio.Event] = {}
         """By the name of a limit: set when something of it is free again."""
         self.asked = 0
@@ -258,8 +267,8 @@ class LimitClerk:
         second = int(now)
         covered = True
         for held in holding:
-            need = tokens if held.kind == "tokens" else 1
-            if held.idle < need or (held.second != second and held.kind != "streams"):
+            need = tokens if held.of_tokens else 1
+            if held.idle < need or (held.second != second and not held.of_streams):
                 covered = False
                 denied = held.denied if held.denied_until > now else None
                 if denied is not None and need >= denied.need:
@@ -267,7 +276,7 @@ class LimitClerk:
         if not covered:
             return None
         for held in holding:
-            held.idle -= tokens if held.kind == "tokens" else 1
+            held.idle -= tokens if held.of_tokens else 1
         return Ticket(self, holding, second, tokens)
 
     def _holding(self, limits: tuple[Limits, ...]) -> tuple[_Held, ...]:
@@ -298,6 +307,7 @@ class LimitClerk:
             held = held or _Held(limits.name, kind, limit)
             if held.limit != limit:
                 held.limit, held.denied_until = limit, 0.0
+                held.lines = LimitLines(kind, limit)
             holding.append(held)
         self._held[limits.name] = (limits, tuple(holding))
         return self._held[limits.name][1]
@@ -314,8 +324,7 @@ class LimitClerk:
             told = f"Rate limit reached: {held.limit} {held.kind} a minute for {whose}."
         error = RateLimited(told, wait_s)
         error.limit = held.name
-        lefts = [_left(one, reset_s if one is held else 60.0) for one in holding]
-        error.header_lines = limit_lines(lefts, messages=messages)
+        error.header_lines = _lines(holding, held, reset_s, messages)
         return error
 
     # ---- questions --------------------------------------------------------------------------------------------------
@@ -414,19 +423,25 @@ class LimitClerk:
 
     def correct(self, held: _Held, second: int, unused: int) -> None:
         """Book that less was used than was booked; below 0: more."""
-        if not self._corrections:
-            self._loop.call_later(GATHER_S, self._send_corrections)
-        at = (held.name, held.kind, second)
-        self._corrections[at] = self._corrections.get(at, 0) + unused
+        corrections = held.corrections
+        if not corrections:
+            if not self._corrected:
+                self._loop.call_later(GATHER_S, self._send_corrections)
+            self._corrected.append(held)
+        corrections[second] = corrections.get(second, 0) + unused
         if unused > 0:
             held.denied_until = 0.0
 
     def _send_corrections(self) -> None:
-        gathered, self._corrections = self._corrections, {}
-        back = [Return(name, kind, unused, second) for (name, kind, second), unused in gathered.items()]
+        corrected, self._corrected = self._corrected, []
+        back = []
+        for held in corrected:
+            for second, unused in held.corrections.items():
+                back.append(Return(held.name, held.kind, unused, second))
+            held.corrections = {}
         self._link.send(SlicesBack(back))
-        for name, _, _ in gathered:
-            freed = self.on_freed.get(name)
+        for held in corrected:
+            freed = self.on_freed.get(held.name)
             if freed is not None:
                 freed.set()
 
@@ -462,5 +477,35 @@ class LimitClerk:
             self._deadlines.discard(self)
 
 
-def _left(held: _Held, reset_s: float) -> Left:
-    return Left(held.kind, held.limit, max(0, held.left + held.idle), reset_s)
+def _lines(holding: tuple[_Held, ...], refused: _Held | None, reset_s: float, messages: bool) -> bytes:
+    """Return the lines of the tightest limit of requests and of tokens; streams have no names for theirs.
+
+    Args:
+        refused: which of them will be whole again after `reset_s`; the others have a minute.
+    """
+    requests: _Held | None = None
+    tokens: _Held | None = None
+    requests_left = tokens_left = 0
+    for held in holding:
+        if held.of_streams:
+            continue
+        left = held.left + held.idle
+        if left < 0:
+            left = 0
+        if held.of_tokens:
+            if tokens is None or left < tokens_left or (left == tokens_left and held.limit < tokens.limit):
+                tokens, tokens_left = held, left
+        elif (
+            requests is None
+            or left < requests_left
+            or (left == requests_left and held.limit < requests.limit)
+        ):
+            requests, requests_left = held, left
+    lines = b""
+    if requests is not None:
+        whole_s = reset_s if requests is refused else USUAL_RESET_S
+        lines = requests.lines.write(requests_left, whole_s, messages=messages)
+    if tokens is not None:
+        whole_s = reset_s if tokens is refused else USUAL_RESET_S
+        lines += tokens.lines.write(tokens_left, whole_s, messages=messages)
+    return lines
