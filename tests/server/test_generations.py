@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from sluicegate.server.control_socket import call_supervisor
-from sluicegate.server.request_ids import new_request_id, read_request_id
+from sluicegate.server.request_ids import RequestIds, read_request_id
 from sluicegate.simulator import Simulator
 from sluicegate.simulator.answer import Answer
 from sluicegate.simulator.script import Play, Script, Stall
@@ -139,11 +139,11 @@ async def test_x2_what_is_not_the_keys_own_is_unknown(world: World) -> None:
     world.simulator.push(Script(answer=ANSWER), model="mine")
     response = await ask(world.gate.url, "/v1/chat/completions", chat("chat-mine", stream=False), key=KEY)
     mine = response.header("x-request-id")
-    nobodys = new_request_id(1)
+    nobodys = RequestIds(1).new()
     unknown = [
         await world.told(mine, OTHER_KEY),
         await world.told(nobodys),
-        await world.told(new_request_id(999)),
+        await world.told(RequestIds(999).new()),
         await world.told("req_1"),
         await world.told("../../etc/passwd"),
         await world.told("req_" + "g" * 40),

@@ -43,7 +43,7 @@ from sluicegate.server.overload import Overload
 from sluicegate.server.probe_messages import ProbeAsked
 from sluicegate.server.probing import probe
 from sluicegate.server.refusals import JSON, answer_headers, error_lines
-from sluicegate.server.request_ids import new_request_id
+from sluicegate.server.request_ids import RequestIds
 from sluicegate.server.routes import Route, format_of, match
 from sluicegate.server.serving.bench import Bench, Plan
 from sluicegate.server.serving.request import ServedRequest
@@ -98,7 +98,7 @@ class Gateway:
         self._credit = credit
         self._journal = journal
         link.journal_failed = lambda: journal.failed
-        self._number = number
+        self._request_ids = RequestIds(number)
         self._deadlines = Deadlines(loop)
         self._pool = UpstreamPool(loop, self._deadlines)
         till = Till(credit, journal, link, synced=settings.journal.sync == "disk")
@@ -289,7 +289,7 @@ class Gateway:
 
     def handle(self, exchange: Exchange) -> Serving:
         """Begin to serve one whole request: what is returned runs as long as it does."""
-        exchange.request_id = new_request_id(self._number)
+        exchange.request_id = self._request_ids.new()
         key = exchange.caller
         return self._begin(exchange, key) if isinstance(key, KeyRecord) else self._find_and_begin(exchange)
 
@@ -414,7 +414,7 @@ class Gateway:
     def protocol_error(self, exchange: Exchange | None, error: SluicegateError) -> tuple[bytes, bytes]:
         """Return header lines and body of the answer to what the HTTP layer refuses by itself."""
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
-        request_id = new_request_id(self._number)
+        request_id = self._request_ids.new()
         codec = FORMATS["chat" if exchange is None else _error_format(exchange)]
         _, body = codec.encode_error(error, request_id)
         return JSON + answer_headers(request_id) + error_lines(error, 0), body
@@ -423,7 +423,7 @@ class Gateway:
         if exchange.gone or exchange.ended:
             return
         self._bench.tally.add(telemetry.REFUSED, 1, error.kind)
-        request_id = request_id or new_request_id(self._number)
+        request_id = request_id or self._request_ids.new()
         if exchange.answered:
             # The head is out, and whoever knew how the answer is framed has failed: it must not look complete.
             exchange.cut()

@@ -22,7 +22,7 @@ from sluicegate.routing.retry import may_have_cost
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_questions import call
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
-from sluicegate.server.request_ids import new_request_id
+from sluicegate.server.request_ids import RequestIds
 from sluicegate.server.serving.bench import Bench
 from sluicegate.wire import json_edit
 from sluicegate.wire.anthropic_headers import upstream_headers
@@ -72,7 +72,7 @@ async def _ask_for_a_token(bench: Bench, provider: Provider, upstream_id: str, t
     if found is None:
         return False
     model, deployment = found
-    request_id = new_request_id(bench.number)
+    request_id = RequestIds(bench.number).new()
     interpreter = Interpreter("chat", SMALLEST, "lenient")
     interpreter.asked = Asked(model=model.id, id=request_id[4:], created=int(time.time()))
     format = interpreter.target_format(provider, deployment)

@@ -7,23 +7,39 @@ which is never reused. The time keeps new rows together in the store's indexes.
 import os
 import re
 import time
-from collections import deque
 
 _ID = re.compile(r"req_([0-9a-f]{11})[0-9a-f]{24}([0-9a-f]{1,15})")
 
 
 _DRAWN = 256
-_random: deque[str] = deque()
-"""Random parts of the ids to come: they are drawn many at a time, as each draw is a system call."""
 
 
-def new_request_id(number: int) -> str:
-    """Return an id for a request of the worker process with this number."""
-    if not _random:
-        drawn = os.urandom(12 * _DRAWN).hex()
-        _random.extend(drawn[at : at + 24] for at in range(0, len(drawn), 24))
-    began = hex(time.time_ns() // 1_000_000)[2:]  # 11 digits until the year 2527
-    return f"req_{began}{_random.popleft()}{hex(number)[2:]}"
+class RequestIds:
+    """Makes ids for the requests of one worker process."""
+
+    __slots__ = ("_began", "_began_ms", "_number", "_rests")
+
+    def __init__(self, number: int) -> None:
+        """Take the number of the process."""
+        self._number = hex(number)[2:]
+        self._rests: list[str] = []
+        """What follows the time in the ids to come: drawn many at a time, as each draw is a system call."""
+        self._began_ms = 0
+        self._began = ""
+        """How the ids of this millisecond begin."""
+
+    def new(self) -> str:
+        """Return an id for a request that begins now."""
+        rests = self._rests
+        if not rests:
+            drawn = os.urandom(12 * _DRAWN).hex()
+            for at in range(0, len(drawn), 24):
+                rests.append(drawn[at : at + 24] + self._number)
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms != self._began_ms:
+            self._began_ms = now_ms
+            self._began = "req_" + hex(now_ms)[2:]  # 11 digits until the year 2527
+        return self._began + rests.pop()
 
 
 def read_request_id(request_id: str) -> tuple[float, int] | None:
