@@ -22,35 +22,58 @@ MIN_BYTES_PER_TOKEN = 1.5
 MAX_RATIOS = 10_000
 
 
+class _InputRatio:
+    """Bytes of request body per input token, and the cached share."""
+
+    __slots__ = ("body_bytes", "cached")
+
+    def __init__(self, body_bytes: float, cached: float) -> None:
+        self.body_bytes = body_bytes
+        self.cached = cached
+
+
 class InputRatios:
-    """Bytes of request body per input token, and the cached share, as last reported; bounded."""
+    """Bytes of request body per input token, and the cached share, as last reported.
+
+    Bounded: what has been known longest is forgotten first, and learned again from the next answer.
+    """
 
     def __init__(self) -> None:
-        self._by_key: dict[tuple[str, str], tuple[float, float]] = {}
-        self._by_model: dict[str, tuple[float, float]] = {}
+        self._by_key: dict[tuple[str, str], _InputRatio] = {}
+        self._by_model: dict[str, _InputRatio] = {}
 
     def learn(self, key_id: str, model: str, body_bytes: int, usage: Usage) -> None:
         """Remember what a reported answer says, where its input can have been the request alone."""
-        if not usage.input_tokens or body_bytes < usage.input_tokens * MIN_BYTES_PER_TOKEN:
+        tokens = usage.input_tokens
+        if not tokens or body_bytes < tokens * MIN_BYTES_PER_TOKEN:
             return
-        cached = min(1.0, (usage.cache_read_tokens or 0) / usage.input_tokens)
-        ratio = (body_bytes / usage.input_tokens, cached)
-        self._by_key.pop((key_id, model), None)
-        self._by_key[(key_id, model)] = ratio
-        self._by_model.pop(model, None)
-        self._by_model[model] = ratio
-        if len(self._by_key) > MAX_RATIOS:
-            del self._by_key[next(iter(self._by_key))]
-        if len(self._by_model) > MAX_RATIOS:
-            del self._by_model[next(iter(self._by_model))]
+        read = usage.cache_read_tokens
+        cached = min(1.0, read / tokens) if read else 0.0
+        ratio = body_bytes / tokens
+        of_key = self._by_key.get((key_id, model))
+        if of_key is None:
+            if len(self._by_key) >= MAX_RATIOS:
+                del self._by_key[next(iter(self._by_key))]
+            self._by_key[(key_id, model)] = _InputRatio(ratio, cached)
+        else:
+            of_key.body_bytes = ratio
+            of_key.cached = cached
+        of_model = self._by_model.get(model)
+        if of_model is None:
+            if len(self._by_model) >= MAX_RATIOS:
+                del self._by_model[next(iter(self._by_model))]
+            self._by_model[model] = _InputRatio(ratio, cached)
+        else:
+            of_model.body_bytes = ratio
+            of_model.cached = cached
 
     def estimate(self, key_id: str, model: str, body_bytes: int) -> tuple[int, int | None]:
         """Return input tokens and cached tokens (None: not known) of a request whose provider reported neither."""
         known = self._by_key.get((key_id, model)) or self._by_model.get(model)
         if known is None:
             return max(1, round(body_bytes / DEFAULT_BYTES_PER_TOKEN)), None
-        tokens = max(1, round(body_bytes / known[0]))
-        return tokens, round(tokens * known[1]) or None
+        tokens = max(1, round(body_bytes / known.body_bytes))
+        return tokens, round(tokens * known.cached) or None
 
 
 class Meter:
@@ -138,7 +161,8 @@ class Meter:
     def read_part(self, part: float) -> None:
         """Take note of how much of the client's request the first call of an attempt reads."""
         self._part = part
-        self._call_bytes = self._longest_bytes = round(self._body_bytes * part)
+        whole = self._body_bytes
+        self._call_bytes = self._longest_bytes = whole if part == 1.0 else round(whole * part)
 
     def ask_again(self, body_bytes: int, part: float | None = None) -> None:
         """Begin a further call of the same answer: its input is read again.
