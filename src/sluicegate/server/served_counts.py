@@ -3,7 +3,6 @@
 A module of its own because it is compiled, which the tally cannot be: its amounts are ints or floats as they come.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 
 from sluicegate.billing.ledger import UsageRow
@@ -20,13 +19,21 @@ class Histogram:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         """Take the buckets' upper bounds, without the last one (infinity)."""
-        self._bounds = bounds
+        self._bounds = list(bounds)
         self.counts: list[int] = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def add(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
+        bounds = self._bounds
+        low, high = 0, len(bounds)
+        while low < high:  # `bisect_left`, which would have to be called with an object for each number
+            middle = (low + high) >> 1
+            if bounds[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self.counts[low] += 1
         self.sum += value
 
 
@@ -65,12 +72,17 @@ class ServedCounts:
         """Take what pours all into the tally, and clears this."""
         self.by_place: dict[tuple[str, str | None], Served] = {}
         self.overheads = Histogram(OVERHEAD_SECONDS)
+        self._last: Served | None = None
+        self._last_model = ""
+        self._last_provider: str | None = None
+        """Whose counts were asked for last: each request asks twice."""
         self._pour = pour
 
     def clear(self) -> None:
         """Begin anew."""
         self.by_place = {}
         self.overheads = Histogram(OVERHEAD_SECONDS)
+        self._last = None
 
     def answered(self, row: UsageRow) -> None:
         """Count an attempt that brought a whole answer."""
@@ -92,10 +104,14 @@ class ServedCounts:
             served.speeds.add(row.tokens_per_s)
 
     def _of(self, row: UsageRow) -> Served:
-        place = row.model, row.provider
+        model, provider = row.model, row.provider
+        if self._last is not None and model is self._last_model and provider is self._last_provider:
+            return self._last
+        place = model, provider
         served = self.by_place.get(place)
         if served is None:
             if len(self.by_place) >= MAX_PLACES:
                 self._pour()
             served = self.by_place[place] = Served()
+        self._last, self._last_model, self._last_provider = served, model, provider
         return served
