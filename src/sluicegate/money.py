@@ -58,6 +58,8 @@ def parse_usd(text: str) -> int:
 
 def format_usd(nano: int) -> str:
     """Write nano-USD as the shortest exact decimal number of USD, a valid JSON number (``0.0000125``, ``5``)."""
+    if 0 < nano < NANO_PER_USD:  # nearly every request
+        return "0." + str(NANO_PER_USD + nano)[1:].rstrip("0")
     sign = "-" if nano < 0 else ""
     whole, rest = divmod(abs(nano), NANO_PER_USD)
     if rest == 0:
@@ -69,5 +71,8 @@ def format_usd(nano: int) -> str:
 def round_half_up(numerator: int, denominator: int) -> int:
     """Divide and round to the nearest integer, halves away from zero; the only rounding of money there is."""
     if numerator >= 0:
+        half, odd = denominator >> 1, denominator & 1
+        if not odd:
+            return (numerator + half) // denominator
         return (2 * numerator + denominator) // (2 * denominator)
     return -((-2 * numerator + denominator) // (2 * denominator))

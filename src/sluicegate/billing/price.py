@@ -12,6 +12,7 @@ usage as odd. Media that the provider also counts as cached or as reasoning are 
 from typing import NamedTuple
 
 import msgspec
+from mypy_extensions import i64
 
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, TOKENS_PER_RATE, round_half_up
@@ -20,6 +21,9 @@ from sluicegate.routing.catalog_shapes import ImagePrice
 
 ONCE = 10**6
 """A service tier's multiplier that changes nothing; multipliers are in millionths."""
+_FEW = 1 << 22
+_CHEAP = 1 << 39
+"""Fewer tokens than the one at a rate below the other come to less than a quarter of what a machine word holds."""
 ORDINARY_TIERS = frozenset({"default", "standard", "standard_only"})
 """Service tiers that a request asks for to be served at the plain rates."""
 
@@ -52,7 +56,7 @@ def charge(price: Price | None, usage: Usage, asked_tier: str | None = None) -> 
         fresh = (usage.input_tokens or 0) - read
         text = (usage.output_tokens or 0) - reasoning
         if fresh >= 0 and text >= 0 and read >= 0 and reasoning >= 0:
-            total = fresh * price.input + text * price.output
+            total = _times(fresh, price.input) + _times(text, price.output)
             if read:
                 total += read * (price.input if price.cache_read is None else price.cache_read)
             if reasoning:
@@ -81,8 +85,10 @@ def reservation(
         prompt: what of the input may be charged at other rates than `input`.
         longest_input_tokens: of several calls that are one answer, what the longest reads; 0: there is one.
     """
-    into = input_tokens * price.input if prompt is PLAIN else _dearest_input(price, input_tokens, prompt)
-    dearest = into + output_tokens * _dearest_output(price)
+    into = (
+        _times(input_tokens, price.input) if prompt is PLAIN else _dearest_input(price, input_tokens, prompt)
+    )
+    dearest = into + _times(output_tokens, _dearest_output(price))
     if price.tiers:
         for tier in price.tiers:
             if tier.above_input_tokens < (longest_input_tokens or input_tokens):
@@ -99,12 +105,30 @@ def reservation(
     return min(nano, MAX_NANO)
 
 
+def _times(tokens: int, rate: int) -> int:
+    """Return what tokens cost at a rate, in the machine's own numbers where they are sure to hold it."""
+    if 0 <= tokens < _FEW and 0 <= rate < _CHEAP:
+        product = i64(tokens) * i64(rate)
+        return int(product)
+    return tokens * rate
+
+
 def has_dearer_input(price: Price) -> bool:
     """Whether a prompt can cost more than its tokens as fresh text: then it matters what it holds."""
-    for rate in (price.cache_write, price.cache_write_1h, price.input_audio, price.input_image):
-        if rate is not None and rate > price.input:
-            return True
+    fresh = price.input
+    if (
+        _above(price.cache_write, fresh)
+        or _above(price.cache_write_1h, fresh)
+        or _above(price.input_audio, fresh)
+        or _above(price.input_image, fresh)
+    ):
+        return True
     return bool(price.tiers) and any(has_dearer_input(tier.price) for tier in price.tiers)
+
+
+def _above(rate: int | None, other: int) -> bool:
+    """Whether there is a rate, and it is higher than another."""
+    return rate is not None and rate > other
 
 
 def _dearest_input(rates: Price, input_tokens: int, prompt: Prompt) -> int:
@@ -122,9 +146,13 @@ def _dearest_input(rates: Price, input_tokens: int, prompt: Prompt) -> int:
 def _dearest_output(rates: Price) -> int:
     """Return the most that a generated token can cost."""
     dearest = rates.output
-    for rate in (rates.reasoning, rates.output_audio, rates.output_image):
-        if rate is not None and rate > dearest:
-            dearest = rate
+    reasoning, audio, image = rates.reasoning, rates.output_audio, rates.output_image
+    if reasoning is not None and reasoning > dearest:
+        dearest = reasoning
+    if audio is not None and audio > dearest:
+        dearest = audio
+    if image is not None and image > dearest:
+        dearest = image
     return dearest
 
 

@@ -163,7 +163,10 @@ class Tab:
     def hold_for(self, input_tokens: int, output_tokens: int) -> int:
         """Return what is held for so many tokens: the most that they can cost, in nano-USD."""
         nano, tier, units, prompt, longest = 0, self._tier, self._units, self._prompt, self._longest_input
-        for price in (self._price, *self._others):
+        price = self._price
+        if price is not None:
+            nano = reservation(price, input_tokens, output_tokens, tier, units, prompt, longest)
+        for price in self._others:
             if price is not None:
                 nano = max(
                     nano, reservation(price, input_tokens, output_tokens, tier, units, prompt, longest)
