@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sluicegate.billing.ledger import UsageRow
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.server import worker_slots
 from sluicegate.server.tab import Tab
@@ -21,19 +20,17 @@ class UnbilledTab(Tab):
 
     __slots__ = ()
 
-    async def reserve(
-        self, input_tokens: int, output_tokens: int, *, may_cut: bool, longest_input: int = 0
-    ) -> int:
+    def reserve_now(self, input_tokens: int, output_tokens: int, longest_input: int = 0) -> bool:
         """Hold nothing."""
         self.held = self.prepaid = False
         self.open = True
-        return output_tokens
+        return True
 
-    async def settle(self, usage: Usage, source: UsageSource) -> UsageRow:
+    def settle_now(self, usage: Usage, source: UsageSource) -> bool:
         """Charge nothing, and write nothing down."""
         self.settled = True
         self.row.usage, self.row.usage_source = usage, source
-        return self.row
+        return True
 
 
 def main() -> None:
@@ -44,7 +41,7 @@ def main() -> None:
 
         def make_unbilled(*given: Any) -> Gateway:
             gateway = make_gateway(*given)
-            gateway._bench.open_tab = UnbilledTab
+            gateway._bench.other_tab = UnbilledTab
             return gateway
 
         sys.exit(run_worker(sys.argv[2:], make_unbilled))

@@ -183,26 +183,42 @@ class Tab:
         cost = charge(self._price, usage, self._tier)[0]
         return min(cost, self.reserved_nano) if self.held else cost
 
-    async def reserve(
-        self, input_tokens: int, output_tokens: int, *, may_cut: bool, longest_input: int = 0
-    ) -> int:
-        """Hold the money for a request and journal it.
+    def reserve_now(self, input_tokens: int, output_tokens: int, longest_input: int = 0) -> bool:
+        """Hold the money for a request and journal it, where nobody has to be asked for credit.
 
         Args:
-            may_cut: output tokens may be lowered to what credit covers, where the client gave no limit itself.
             longest_input: of several calls, what the longest reads.
         Returns:
-            The output tokens that are covered.
+            Whether that is done; else nothing is held yet, and `reserve_slowly` comes next.
         Raises:
-            InsufficientBalance: credit, or a spending limit, covers less; the message says how many tokens it does.
-            StoreUnavailable: credit could not be asked for in time, or the journal takes nothing.
+            StoreUnavailable: the journal takes nothing.
         """
         amount = 0
         self._longest_input = longest_input
         if self.held:
             amount = self.hold_for(input_tokens, output_tokens)
             if self._budget is not None or not self._till.credit.try_reserve(self._key.account_id, amount):
-                amount, output_tokens = await self._reserve_slowly(input_tokens, output_tokens, may_cut)
+                return False
+        self._put_down(amount, input_tokens, output_tokens)
+        return True
+
+    async def reserve_slowly(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
+        """Do what `reserve_now` could not: ask for credit, and under spending limits.
+
+        Args:
+            may_cut: output tokens may be lowered to what credit covers, where the client gave no limit itself.
+        Returns:
+            The output tokens that are covered.
+        Raises:
+            InsufficientBalance: credit, or a spending limit, covers less; the message says how many tokens it does.
+            StoreUnavailable: credit could not be asked for in time, or the journal takes nothing.
+        """
+        amount, output_tokens = await self._hold(input_tokens, output_tokens, may_cut)
+        self._put_down(amount, input_tokens, output_tokens)
+        return output_tokens
+
+    def _put_down(self, amount: int, input_tokens: int, output_tokens: int) -> None:
+        """Journal what is held; where that cannot be, it is free again."""
         self.reserved_nano = amount
         self._input_tokens, self._covered = input_tokens, output_tokens
         try:
@@ -219,9 +235,9 @@ class Tab:
             self._free(amount)
             raise
         self.open = True
-        return output_tokens
 
-    async def _reserve_slowly(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
+    async def _hold(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
+        """Hold the money for a request, or for as much of it as may be; return the amount and the output tokens."""
         amount = self.hold_for(input_tokens, output_tokens)
         try:
             await self._take(amount)
@@ -388,12 +404,14 @@ class Tab:
         except StoreUnavailable:
             return  # it carries no charge: the settlement, which has a place of its own, matters more
 
-    async def settle(self, usage: Usage, source: UsageSource) -> UsageRow:
-        """Charge for what was used and journal it, once; the row says what was charged and what credit did not reach.
+    def settle_now(self, usage: Usage, source: UsageSource) -> bool:
+        """Charge for what was used and journal it, once; the row says what was charged.
 
+        Returns:
+            Whether that is done; else the charge is more than is held, or the disk is waited for: `settle_slowly` comes
+            next.
         Raises:
-            StoreUnavailable: the journal takes nothing, or the disk did not confirm it; what would complete the answer
-                must not leave.
+            StoreUnavailable: the journal takes nothing; what would complete the answer must not leave.
         """
         if self.settled:
             raise AssertionError("a request is settled once")
@@ -402,27 +420,45 @@ class Tab:
         list_cost, row.usage_odd = charge(self._price, usage, self._tier)
         row.usage, row.usage_source = usage, source
         row.list_cost_nano_usd = row.cost_nano_usd = list_cost
-        account_id = self._key.account_id
+        if self._till.synced or (self.held and list_cost > self.reserved_nano):
+            return False
+        self._journal_settlement()
+        self._close(list_cost)
+        return True
+
+    async def settle_slowly(self) -> None:
+        """Do the rest of what `settle_now` began; the row says what credit did not reach, too.
+
+        Raises:
+            StoreUnavailable: the journal takes nothing, or the disk did not confirm it; what would complete the answer
+                must not leave.
+        """
+        row = self.row
+        list_cost = row.list_cost_nano_usd
         if self.held:
             missing = list_cost - self.reserved_nano
             if missing > 0:
                 self.reserved_nano += await self._cover(missing)
                 row.cost_nano_usd = min(list_cost, self.reserved_nano)
                 row.shortfall_nano_usd = list_cost - row.cost_nano_usd
-        journal = self._till.journal
+        self._journal_settlement()
         try:
-            journal.append(Settled(request_id=row.request_id, account_id=account_id, row=row))
+            if self._till.synced:
+                await self._till.journal.synced()
+        finally:  # what the journal has stands, whatever the disk says
+            self._close(row.cost_nano_usd)
+
+    def _journal_settlement(self) -> None:
+        row = self.row
+        try:
+            self._till.journal.append(
+                Settled(request_id=row.request_id, account_id=self._key.account_id, row=row)
+            )
         except StoreUnavailable:
             self._note_broken_off()
             self.owed = True
             self._till.owe(self)
             raise
-        try:
-            if self._till.synced:
-                await journal.synced()
-        finally:  # what the journal has stands, whatever the disk says
-            self._close(row.cost_nano_usd)
-        return row
 
     def _note_broken_off(self) -> None:
         """Remember what was produced as a last checkpoint would, for `resolve`."""

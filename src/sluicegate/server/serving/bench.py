@@ -104,8 +104,8 @@ class Bench:
         self.limits = LimitClerk(till.link, deadlines, settings.account_limits)
         self.queue = LimitQueue(self.limits)
         self.running: set[Running] = set()
-        self.open_tab: type[Tab] = Tab
-        """How what a request costs is kept; `bench/unbilled.py` puts another in its place."""
+        self.other_tab: type[Tab] | None = None
+        """How what a request costs is kept in place of `Tab`: for `bench/unbilled.py` alone."""
 
     def running_row(self, key_id: str, request_id: str) -> UsageRow | None:
         """Return the row of a key's running request as it would be now; None where none of that id is served here."""

@@ -191,7 +191,8 @@ class EndingRequest(RequestState):
             span_s = now - self._first_content
             if output is not None and output > 1 and span_s > 0:
                 row.tokens_per_s = round((output - 1) / span_s, 2)
-        await self._tab.settle(usage, source)
+        if not self._tab.settle_now(usage, source):
+            await self._tab.settle_slowly()
         self._bench.served.settled(row)
         return row
 

@@ -17,6 +17,7 @@ from sluicegate.server.exchange import Exchange
 from sluicegate.server.interpreter import Interpreter
 from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
 from sluicegate.server.serving.attempts import TriedRequest
+from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire.openai_responses_request import ResponsesRequest
 from sluicegate.wire.request_edges import cache_marks, media_tokens
@@ -178,18 +179,25 @@ class ServedRequest(TriedRequest):
         prompt = PLAIN
         if others or (price is not None and has_dearer_input(price)):
             prompt = self._prompt()
-        self._tab = self._bench.open_tab(
-            till, self._key, price, self._row, others, tier, units, budget, prompt
-        )
-        covered = await self._tab.reserve(
-            request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
-            output * request.choices,
-            may_cut=not request.stream and request.max_output_tokens is None and units is None,
-            longest_input=request.input_estimate if request.choices > 1 else 0,
-        )
+        tab = self._bench.other_tab
+        if tab is None:
+            self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
+        else:
+            self._tab = tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
+        choices = request.choices
+        input_tokens, longest_input = request.input_estimate, 0
+        if choices > 1:
+            input_tokens, longest_input = self._input_of_all_calls(), input_tokens
+        covered = output * choices
+        if not self._tab.reserve_now(input_tokens, covered, longest_input):
+            covered = await self._tab.reserve_slowly(
+                input_tokens,
+                covered,
+                may_cut=not request.stream and request.max_output_tokens is None and units is None,
+            )
         self._reserved_output = covered
-        if covered < output * request.choices:
-            self._limit = covered // request.choices
+        if covered < output * choices:
+            self._limit = covered // choices
         self._meter = self._new_meter()
 
     def _prompt(self) -> Prompt:
