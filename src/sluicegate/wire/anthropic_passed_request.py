@@ -63,7 +63,7 @@ class AnthropicRequest(ReadBody):
         self.continuous_usage = False
         self.max_output_key = "max_tokens"
         self.max_output_tokens: int | None = self._limit(counting)
-        self.names_other_models = other_models(self._members, self.value, ("models", "fallbacks"))
+        self.names_other_models = other_models(self._fields, self.value, ("models", "fallbacks"))
         """The field that names models beside `model`."""
         messages = self._read_messages()
         self.input_estimate = estimate_input(body, len(messages))
@@ -101,7 +101,7 @@ class AnthropicRequest(ReadBody):
         if max_output_tokens is not None:
             wanted["max_tokens"] = b"%d" % max_output_tokens
         edits = json_edit.edits(self.body, self._all_members, wanted, set(drop))
-        edits += foreign_state_edits(self.body, self._members["messages"].start)
+        edits += foreign_state_edits(self.body, self._place("messages")[0])
         return json_edit.splice(self.body, edits)
 
     def _value(self, key: str, kind: type, called: str) -> Any:

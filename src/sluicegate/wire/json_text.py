@@ -5,6 +5,9 @@ import re
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+_NAMES: dict[str, bytes] = {}
+_MAX_NAMES = 1024
+_MAX_NAME = 256
 _TOKEN = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++', re.DOTALL)
 
 
@@ -20,6 +23,16 @@ def _token(match: re.Match[bytes]) -> bytes:
     return (
         msgspec.json.encode(msgspec.json.decode(string)) if b"\\u" in string or b"\\/" in string else string
     )
+
+
+def quoted_name(name: str) -> bytes:
+    """Return what a model is called as a JSON string; there are few, so they are kept."""
+    known = _NAMES.get(name)
+    if known is None:
+        known = quote(name)
+        if len(_NAMES) < _MAX_NAMES and len(name) <= _MAX_NAME:
+            _NAMES[name] = known
+    return known
 
 
 def quote(text: str) -> bytes:

@@ -84,10 +84,10 @@ class ChatRequest(OpenAIRequest):
     @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one; a prompt template may."""
-        members = self._members
-        if "prompt" in members:
+        fields = self._fields
+        if "prompt" in fields:
             return "prompt"
-        return super().names_other_models if "models" in members or "fallbacks" in members else None
+        return super().names_other_models if "models" in fields or "fallbacks" in fields else None
 
     def _refuse_messages(self) -> NoReturn:
         raw = self.value("messages")

@@ -10,6 +10,7 @@ import msgspec
 
 from sluicegate.errors import BadRequest
 from sluicegate.wire import json_edit
+from sluicegate.wire.json_text import quoted_name
 from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import ReadBody, other_models, tier_named
 
@@ -54,14 +55,14 @@ class OpenAIRequest(ReadBody):
     @property
     def asks_sound(self) -> bool:
         """Whether it wants an answer to be spoken, which the provider keeps for the turns that follow."""
-        return "audio" in self._members
+        return "audio" in self._fields
 
     @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one."""
-        members = self._members
-        if "models" in members or "fallbacks" in members:
-            return other_models(members, self.value, _OTHER_MODELS)
+        fields = self._fields
+        if "models" in fields or "fallbacks" in fields:
+            return other_models(fields, self.value, _OTHER_MODELS)
         return None
 
     def upstream_body(
@@ -81,12 +82,12 @@ class OpenAIRequest(ReadBody):
             max_output_tokens: the limit to send instead of the client's, or None.
         """
         body = self.body
-        named = json_edit.dumps(model)
+        named = quoted_name(model)
         if not drop and max_output_tokens is None:
             options = self.value("stream_options")
             if options in _ASKING_USAGE if ask_usage else options is None:
-                at = self._members["model"]  # nothing else changes
-                return body[: at.start] + named + body[at.end :]
+                start, end = self._place("model")  # nothing else changes
+                return b"%b%b%b" % (body[:start], named, body[end:])
         wanted = {"model": named}
         dropped = set(drop)
         if not ask_usage:

@@ -88,7 +88,7 @@ class ResponsesRequest(OpenAIRequest):
             or self.conversation_id is not None
             or self.background
             or may_name_ids(self.body, "responses")
-            or ("tools" in self._members and _TOOL_STATE.search(self.value("tools") or b"") is not None)
+            or ("tools" in self._fields and _TOOL_STATE.search(self.value("tools") or b"") is not None)
         )
 
     @property
@@ -104,7 +104,7 @@ class ResponsesRequest(OpenAIRequest):
     @property
     def names_other_models(self) -> str | None:
         """The field that names models beside `model`, where there is one: a stored prompt has one of its own."""
-        return other_models(self._members, self.value, _OTHER_MODELS)
+        return other_models(self._fields, self.value, _OTHER_MODELS)
 
     def upstream_body(
         self,
@@ -128,7 +128,7 @@ class ResponsesRequest(OpenAIRequest):
         return json_edit.splice(self.body, json_edit.edits(self.body, self._all_members, wanted, set(drop)))
 
     def _refuse_duplicates(self) -> None:
-        if len(self._members) == len(self._all_members):
+        if len(self._fields) == len(self._all_members):
             return
         seen: set[str] = set()
         for member in self._all_members:

@@ -7,6 +7,7 @@ the gate reads. Everything deeper is left to each format.
 import re
 from collections.abc import Callable, Container
 
+import msgspec
 from mypy_extensions import mypyc_attr
 
 from sluicegate.errors import BadRequest, DecodeError
@@ -49,11 +50,13 @@ def read_members(body: bytes) -> list[Member]:
     Raises:
         BadRequest: what is wrong, with the byte offset where one can be told.
     """
-    return read_top(body)[0]
+    fields = _read_top(body)
+    members = _members_where_odd(body, fields)
+    return json_edit.members_of(body, fields) if members is None else members
 
 
-def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
-    """Read a request's top level as `read_members`; return the members also by their keys."""
+def _read_top(body: bytes) -> dict[str, msgspec.Raw]:
+    """Read a request's top level; of duplicates the last one is kept. Raises BadRequest, as `read_members`."""
     if not body.isascii():
         try:
             body.decode()
@@ -64,42 +67,70 @@ def read_top(body: bytes) -> tuple[list[Member], dict[str, Member]]:
         if at is not None:
             raise BadRequest(f"The request body holds half a surrogate pair (at byte {at}).")
     try:
-        members = json_edit.members(body)
+        return json_edit.decode_top(body, "json")
     except DecodeError as error:
         raise BadRequest(f"The request body is not valid: {error.message}.") from None
-    by_key = {member.key: member for member in members}
-    if len(by_key) == len(members):
-        return members, by_key
-    by_key = {}
-    for member in members:
-        key = member.key
-        if key in by_key and key in READ_KEYS:
-            raise BadRequest(f"Duplicate key '{key}' (at byte {member.key_at}).", param=key)
-        by_key[key] = member
-    return members, by_key
+
+
+def _members_where_odd(body: bytes, fields: dict[str, msgspec.Raw]) -> list[Member] | None:
+    """Return the members of a top level that may say something twice; None of one that is compact and cannot.
+
+    Raises:
+        BadRequest: a key that the gate reads is there twice.
+    """
+    if json_edit.is_compact(body, fields):
+        return None
+    members = json_edit.members_of(body, fields)
+    if len(fields) < len(members):
+        seen: set[str] = set()
+        for member in members:
+            key = member.key
+            if key in seen and key in READ_KEYS:
+                raise BadRequest(f"Duplicate key '{key}' (at byte {member.key_at}).", param=key)
+            seen.add(key)
+    return members
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReadBody:
     """A body whose top level was read strictly; its values by key, as they stand. Offsets are into `body`."""
 
-    __slots__ = ("_all_members", "_members", "body")
+    __slots__ = ("_fields", "_listed", "body")
 
     def __init__(self, body: bytes) -> None:
         """Read a body's top level. Raises BadRequest."""
         self.body = body
-        self._all_members, self._members = read_top(body)
+        self._fields = _read_top(body)
+        """Of duplicates the last one."""
+        self._listed = _members_where_odd(body, self._fields)
+        """The members, once somebody needs them; None while a compact body needs none."""
+
+    @property
+    def _all_members(self) -> list[Member]:
+        """All members, duplicates included, in order."""
+        if self._listed is None:
+            self._listed = json_edit.members_of(self.body, self._fields)
+        return self._listed
+
+    def _place(self, key: str) -> tuple[int, int]:
+        """Return the offsets of the value of a key that there is."""
+        if self._listed is None:
+            return json_edit.place_in_compact(self._fields, key)
+        for member in reversed(self._listed):
+            if member.key == key:
+                return member.start, member.end
+        raise AssertionError("the key is one of the body's")
 
     def release(self) -> None:
         """Let the body go: there will be no other attempt."""
         self.body = b""
-        self._all_members = []
-        self._members = {}
+        self._fields = {}
+        self._listed = []
 
     def value(self, key: str) -> bytes | None:
         """Return a top-level value's bytes; None where it is absent."""
-        member = self._members.get(key)
-        return None if member is None else self.body[member.start : member.end]
+        raw = self._fields.get(key)
+        return None if raw is None else bytes(raw)
 
 
 def estimate_input(body: bytes, messages: int) -> int:
@@ -116,14 +147,14 @@ def media_tokens(body: bytes) -> int:
 def _media(body: bytes) -> tuple[int, int]:
     """Return how many bytes of a request are base64, and the tokens of its media."""
     encoded_bytes = media = 0
-    if len(body) > _MEDIA_SCAN_BYTES and (b";base64," in body or b'"data"' in body):
+    if len(body) > _MEDIA_SCAN_BYTES and (body.find(b";base64,") >= 0 or body.find(b'"data"') >= 0):
         for match in _BASE64.finditer(body):
             encoded = match.end(1) - match.start(1)
             encoded_bytes += encoded
             before = body[max(0, match.start(1) - 96) : match.start(1)]
             image = b"image/" in before or _IMAGE_BEHIND.match(body, match.end(1)) is not None
             media += MEDIA_TOKENS if image else max(1, encoded * 3 // 4 // MEDIA_BYTES_PER_TOKEN)
-    if b"http" in body:
+    if 0x2F in body and body.find(b"http") >= 0:
         media += MEDIA_TOKENS * len(_MEDIA_URL.findall(body))
     return encoded_bytes, media
 
@@ -131,7 +162,11 @@ def _media(body: bytes) -> tuple[int, int]:
 def cache_marks(body: bytes) -> tuple[bool, bool]:
     """Return whether a request may mark a part of it for the provider's cache, and for an hour: rather too much."""
     escaped = json_edit.may_spell_ascii(body)
-    marked = b"cache_" in body and (b"cache_control" in body or b"prompt_cache_breakpoint" in body)
+    marked = (
+        0x5F in body
+        and body.find(b"cache_") >= 0
+        and (body.find(b"cache_control") >= 0 or body.find(b"prompt_cache_breakpoint") >= 0)
+    )
     if not escaped and not marked:
         return False, False
     return True, escaped or b'"1h"' in body

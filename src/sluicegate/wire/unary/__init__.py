@@ -115,7 +115,7 @@ class JsonRequest(ReadBody, EndpointRequest):
             BadRequest: what is wrong, and `param` says where.
         """
         super().__init__(body)
-        if len(self._members) < len(self._all_members):
+        if len(self._fields) < len(self._all_members):
             raise _duplicate(self._all_members)
         model = self.decoded("model")
         if model is None and default_model:
@@ -127,8 +127,8 @@ class JsonRequest(ReadBody, EndpointRequest):
     def replace(self, body: bytes) -> None:
         """Go on with a body in which something was put in another's place."""
         self.body = body
-        self._all_members = json_edit.members(body)
-        self._members = {member.key: member for member in self._all_members}
+        self._fields = json_edit.decode_top(body, self.ENDPOINT)
+        self._listed = json_edit.members_of(body, self._fields)
 
     def decoded(self, key: str) -> Any:
         """Return a top-level value; None where it is absent. Raises BadRequest."""
@@ -148,7 +148,7 @@ class JsonRequest(ReadBody, EndpointRequest):
         self, target: str, model: TargetModel, drop: tuple[str, ...], notes: Notes
     ) -> list[bytes]:
         """Return the client's body with the provider's model in it."""
-        notes.dropped += [f"{field};provider" for field in drop if field in self._members]
+        notes.dropped += [f"{field};provider" for field in drop if field in self._fields]
         wanted = {"model": json_edit.dumps(model.id)}
         return [json_edit.splice(self.body, json_edit.edits(self.body, self._all_members, wanted, drop))]
 

@@ -77,8 +77,8 @@ class ImagesRequest(JsonRequest):
         if target not in (PREDICT, NATIVE):
             return super().upstream_bodies(target, model, drop, notes)
         google_images.refuse_address(notes, self.response_format)
-        names = [key for key in self._members if key not in drop]
-        notes.dropped += [f"{field};provider" for field in drop if field in self._members]
+        names = [key for key in self._fields if key not in drop]
+        notes.dropped += [f"{field};provider" for field in drop if field in self._fields]
         if target == NATIVE:
             google_images.settle_fields(notes, names, self.decoded)
             return google_images.encode_native(self._wish(), model, notes)

@@ -35,7 +35,7 @@ class RerankRequest(JsonRequest):
         """Read a body. Raises BadRequest."""
         super().__init__(body)
         for key in ("query", "documents"):
-            if key not in self._members:
+            if key not in self._fields:
                 raise BadRequest(f"Missing required parameter: '{key}'.", param=key)
         query, documents = self.decoded("query"), self.decoded("documents")
         if not query or not isinstance(query, str | dict):
