@@ -191,17 +191,19 @@ class TranslatedStream:
             self._end()
 
     def _take(self, event: StreamEvent) -> None:
-        if (self._sole or getattr(event, "choice", 0)) and self._choices == 1:
+        kind = type(event)
+        is_text = kind is TextDelta or kind is ReasoningDelta
+        choice: int = event.choice if is_text else getattr(event, "choice", 0)  # type: ignore[union-attr]
+        if (choice or self._sole) and self._choices == 1:
             own = self._of_the_one(event)
             if own is None:
                 return
-            event = own
-        kind = type(event)
+            event, choice = own, 0
         if self._follow is not None and kind is not TextDelta:
             self._follow(event)
-        if kind is TextDelta or kind is ReasoningDelta:
+        if is_text:
             if event.text:  # type: ignore[union-attr]  # both have one
-                self._content(event, event.choice)  # type: ignore[union-attr]
+                self._content(event, choice)
         elif kind is Finish:
             assert isinstance(event, Finish)
             self._finished(event)
@@ -225,7 +227,7 @@ class TranslatedStream:
         else:
             if isinstance(event, ToolCallStart):
                 self._called.add(event.choice)
-            self._content(event, event.choice)
+            self._content(event, choice)
 
     def _of_the_one(self, event: StreamEvent) -> StreamEvent | None:
         """Return an event as one of the choice that was asked for; None where it belongs to another."""
