@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sluicegate.wire.openai_chat_answer_shapes import Identity
+from sluicegate.wire.openai_chat_identity import Identity
 from sluicegate.wire.openai_chat_request import ChatRequest
 from tests.wire.passing import Passed, run
 

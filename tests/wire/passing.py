@@ -8,7 +8,7 @@ from sluicegate.errors import DecodeError, StreamCut, UpstreamGarbled
 from sluicegate.messages import Usage
 from sluicegate.wire import Bill
 from sluicegate.wire.openai_chat import ChatStream
-from sluicegate.wire.openai_chat_answer_shapes import Identity
+from sluicegate.wire.openai_chat_identity import Identity
 from sluicegate.wire.upstream_errors import from_stream_error
 from tests.grammar.chat import check_chat_stream
 from tests.grammar.narrow_sse import ParsedStream

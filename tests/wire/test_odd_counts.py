@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluicegate.messages import MAX_COUNT, Usage
 from sluicegate.wire import anthropic_usage, gemini_usage, openai_responses_usage, openai_usage
@@ -110,3 +112,35 @@ def test_a_batch_of_responses_tells_what_it_wrote_to_a_cache() -> None:
     assert usage_of_line(json.dumps(line).encode()) == Usage(
         input_tokens=9, cache_read_tokens=2, cache_write_tokens=5, output_tokens=4, service_tier="batch"
     )
+
+
+_COUNTS = st.one_of(
+    st.integers(-2, 60), st.sampled_from([5.0, 1.5, True, None, "5", [], 10**9, 10**9 + 1, 10**23])
+)
+_DETAILS = st.none() | st.dictionaries(st.sampled_from(["cached_tokens", "reasoning_tokens", "x"]), _COUNTS)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "prompt_tokens": _COUNTS,
+            "completion_tokens": _COUNTS,
+            "total_tokens": st.sampled_from(["sum", "5.0"]) | _COUNTS,
+            "prompt_tokens_details": _DETAILS,
+            "completion_tokens_details": _DETAILS,
+        },
+    ),
+    st.booleans(),
+)
+def test_a_usage_object_that_is_read_once_is_told_as_one_that_is_read_again(
+    counts: dict[str, Any], settled_so: bool
+) -> None:
+    if counts.get("total_tokens") == "sum":
+        parts = [counts.get("prompt_tokens"), counts.get("completion_tokens")]
+        counts["total_tokens"] = sum(part for part in parts if isinstance(part, int))
+    raw = json.dumps(counts).encode()
+    once = openai_usage.ReportedUsage(raw)
+    assert once.usage == openai_usage.read_usage(raw)
+    usage = once.usage if settled_so and once.usage is not None else SETTLED
+    assert once.encode(usage) == openai_usage.encode_usage(None if once.usage is None else raw, usage)

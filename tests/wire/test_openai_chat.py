@@ -1210,6 +1210,14 @@ def test_a_plain_answer_passes_byte_for_byte_C3() -> None:
     assert not answer.repaired
 
 
+@pytest.mark.parametrize("model", [b"1.00", b"1", b"null", b"true", rb'"a\/b"', rb'"m\u00e9"', b'"1.00"'])
+@pytest.mark.parametrize("space", [b"", b" "])
+def test_a_plain_answer_names_our_model_whatever_it_names(model: bytes, space: bytes) -> None:
+    body = whole({"content": "Hi"}).replace(b'"model":', b'"was":')
+    told = plain(body[:-1] + b',"model":' + space + model + b"}")
+    assert told["model"] == "public/m-1"
+
+
 def test_a_plain_answer_is_put_right() -> None:
     message = {
         "content": None, "reasoning": "r",

@@ -14,9 +14,9 @@ from sluicegate.errors import DecodeError
 from sluicegate.messages import Usage
 from sluicegate.wire import Bill
 from sluicegate.wire.openai_chat import ChatStream
-from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import Choice, Chunk
 from sluicegate.wire.openai_chat_edits import says_nothing_unknown
+from sluicegate.wire.openai_chat_identity import Identity
 from tests.profiles import examples
 
 

@@ -183,13 +183,15 @@ def sole_value(data: bytes, key: bytes, value: bytes) -> int:
 
     -1 where it is not so sure: then `members` finds it. A quote inside a string is escaped, so the inside of a string
     never looks like a key here.
+
+    Args:
+        key: with its quotes.
     """
-    name = b'"%b"' % key
-    at = data.find(name)
-    if at < 0 or data.find(name, at + 1) >= 0 or may_spell_ascii(data):
+    at = data.find(key)
+    if at < 0 or data.find(key, at + 1) >= 0 or may_spell_ascii(data):
         return -1
-    at += len(name)
-    if data.startswith(b":" + value, at):
+    at += len(key)
+    if data[at : at + 1] == b":" and data[at + 1 : at + 1 + len(value)] == value:
         return at + 1
     colon = _COLON.match(data, at)
     return colon.end() if colon is not None and data.startswith(value, colon.end()) else -1

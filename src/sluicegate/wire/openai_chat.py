@@ -17,15 +17,12 @@ from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit, openai_errors, usual_event
 from sluicegate.wire.half_characters import HalfCharacters
 from sluicegate.wire.openai_chat_answer import ChatAnswer
-from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import (
-    FINISH_REASONS,
     Choice,
     Chunk,
     Delta,
     decode_chunk,
     has_unknown_content,
-    right_reason,
 )
 from sluicegate.wire.openai_chat_edits import (
     ChoiceState,
@@ -35,6 +32,8 @@ from sluicegate.wire.openai_chat_edits import (
     usual_edits,
     with_reasons,
 )
+from sluicegate.wire.openai_chat_identity import Identity
+from sluicegate.wire.openai_finish import FINISH_REASONS, right_reason
 from sluicegate.wire.openai_tool_calls import Piece, ToolCalls, write_pieces
 from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
 from sluicegate.wire.sse import MAX_EVENT_BYTES, EventReader, frame

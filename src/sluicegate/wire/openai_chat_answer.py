@@ -11,10 +11,13 @@ from sluicegate.messages import StreamError, Usage
 from sluicegate.wire import Bill, json_edit
 from sluicegate.wire.half_characters import whole_characters
 from sluicegate.wire.json_edit import Edit
-from sluicegate.wire.openai_chat_answer_shapes import Answer, Choice, Identity
-from sluicegate.wire.openai_chat_chunk import FINISH_REASONS, ToolDelta, right_reason
+from sluicegate.wire.json_text import quoted_name
+from sluicegate.wire.openai_chat_answer_shapes import Answer, Choice
+from sluicegate.wire.openai_chat_chunk import ToolDelta
+from sluicegate.wire.openai_chat_identity import Identity
+from sluicegate.wire.openai_finish import FINISH_REASONS, right_reason
 from sluicegate.wire.openai_tool_calls import arguments_of
-from sluicegate.wire.openai_usage import encode_usage, read_usage, with_members
+from sluicegate.wire.openai_usage import ReportedUsage, names_none_of, with_members
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 _decode_answer = msgspec.json.Decoder(Answer).decode
@@ -30,7 +33,9 @@ class ChatAnswer:
             DecodeError: not a chat completion.
         """
         self._identity = identity
-        self._body = body = whole_characters(body.removeprefix(b"\xef\xbb\xbf").strip())
+        if not body.startswith(b"{") or body[-1] != 0x7D:
+            body = body.removeprefix(b"\xef\xbb\xbf").strip()
+        self._body = body = whole_characters(body)
         self.error: StreamError | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -47,13 +52,22 @@ class ChatAnswer:
             if answer is None or answer.choices is msgspec.UNSET:
                 raise DecodeError("chat", None, "the answer is not a chat completion")
         self._choices = answer.choices
-        self._usage_raw = b"null" if answer.usage is msgspec.UNSET else bytes(answer.usage)
-        self.usage = read_usage(self._usage_raw)
-        if self.usage is not None and isinstance(answer.service_tier, str):
-            self.usage.service_tier = answer.service_tier
-        self.upstream_id = answer.id if isinstance(answer.id, str) and answer.id else None
+        raw = answer.usage
+        self._reported = reported = ReportedUsage(b"null" if raw is msgspec.UNSET else bytes(raw))
+        self.usage = reported.usage
+        tier = answer.service_tier
+        if self.usage is not None and isinstance(tier, str):
+            self.usage.service_tier = tier
+        id_ = answer.id
+        if isinstance(id_, str) and id_:
+            self.upstream_id = id_
+        self._regular = True
         for choice in self._choices:
-            self.finish_reason = self._right_reason(choice)
+            if _is_regular(choice):
+                self.finish_reason = choice.finish_reason
+            else:
+                self._regular = False
+                self.finish_reason = self._right_reason(choice)
 
     def texts(self) -> list[str]:
         """Return every text the model produced, for counting."""
@@ -77,44 +91,55 @@ class ChatAnswer:
 
     def encode(self, bill: Bill) -> bytes:
         """Return the body as the client gets it: its own model id, a right finish reason, usage and cost."""
-        body = self._body
-        reported = self._usage_raw if self.usage is not None else None
-        usage = with_members(encode_usage(reported, bill.usage), bill.in_usage)
-        model = msgspec.json.encode(self._identity.model)
-        edits = None
-        for choice in self._choices:
-            if not _is_regular(choice):
-                edits = self._edits(model, usage)
+        body, model = self._body, quoted_name(self._identity.model)
+        usage = self._reported.encode(bill.usage)
+        told = self._usual(model, usage, bill.in_usage)
+        if told is None:
+            edits = self._edits(model, with_members(usage, bill.in_usage))
+            if not self._regular:
                 places = json_edit.elements(body, self._choices_at())
                 for index, (choice, (start, _)) in enumerate(zip(self._choices, places, strict=True)):
                     edits += self._choice_edits(index, choice, start)
-                break
-        else:
-            edits = self._usual_edits(model, usage) or self._edits(model, usage)
-        return with_members(json_edit.splice(body, edits), bill.beside_usage)
+            told = json_edit.splice(body, edits)
+        return with_members(told, bill.beside_usage)
 
-    def _usual_edits(self, model: bytes, usage: bytes) -> list[Edit] | None:
-        """Return the edits of an answer that lacks nothing, found without walking it; None where it may not be so."""
-        answer = self._answer
+    def _usual(self, model: bytes, usage: bytes, members: bytes) -> bytes | None:
+        """Return the body of an answer that lacks nothing, made without walking it; None where it may lack something.
+
+        Args:
+            members: that join the usage object.
+        """
+        answer, reported = self._answer, self._reported.raw
+        theirs, created = answer.model, answer.created
         if (
-            self._identity.hide_provider
+            not self._regular
+            or self._identity.hide_provider
             or self.usage is None
             or self.upstream_id is None
             or answer.error is not msgspec.UNSET
             or answer.object != "chat.completion"
-            or type(answer.created) is not int
-            or answer.created < 0
+            or type(created) is not int
+            or created < 0
+            or not isinstance(theirs, str)
         ):
             return None
-        theirs = msgspec.json.encode(answer.model)
-        model_at = json_edit.sole_value(self._body, b"model", theirs)
-        usage_at = json_edit.sole_value(self._body, b"usage", self._usage_raw)
+        body, named = self._body, quoted_name(theirs)
+        model_at = json_edit.sole_value(body, b'"model"', named)
+        usage_at = json_edit.sole_value(body, b'"usage"', reported)
         if model_at < 0 or usage_at < 0:
             return None
-        return [
-            (model_at, model_at + len(theirs), model),
-            (usage_at, usage_at + len(self._usage_raw), usage),
-        ]
+        model_end, usage_end = model_at + len(named), usage_at + len(reported)
+        if usage is reported and members and model_end < usage_at and names_none_of(usage, members):
+            return b"%b%b%b,%b%b" % (
+                body[:model_at],
+                model,
+                body[model_end : usage_end - 1],
+                members,
+                body[usage_end - 1 :],
+            )
+        return json_edit.splice(
+            body, ((model_at, model_end, model), (usage_at, usage_end, with_members(usage, members)))
+        )
 
     def _edits(self, model: bytes, usage: bytes) -> list[Edit]:
         answer = self._answer
@@ -193,14 +218,14 @@ class ChatAnswer:
 
 def _is_regular(choice: Choice) -> bool:
     """Whether a choice needs no edit for sure: text with the right ends, which is what nearly every one is."""
-    message = choice.message
+    message, reason = choice.message, choice.finish_reason
     return (
         message is not None
         and message.role == "assistant"
         and not message.reasoning
         and message.tool_calls is None
-        and isinstance(choice.finish_reason, str)
-        and choice.finish_reason in FINISH_REASONS
+        and isinstance(reason, str)
+        and (reason == "stop" or reason in FINISH_REASONS)
         and type(choice.index) is int
     )
 

@@ -34,8 +34,8 @@ from sluicegate.messages import (
 )
 from sluicegate.wire import usual_event
 from sluicegate.wire.openai_chat_answer import ChatAnswer
-from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import Function, ToolDelta
+from sluicegate.wire.openai_chat_identity import Identity
 from sluicegate.wire.openai_chat_stream_shapes import FullChoice, FullChunk, FullDelta
 from sluicegate.wire.openai_events import DONE
 from sluicegate.wire.openai_reasoning_state import read_entries

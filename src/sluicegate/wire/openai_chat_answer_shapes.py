@@ -8,18 +8,6 @@ from sluicegate.wire.openai_chat_chunk import ToolDelta
 from sluicegate.wire.openai_tool_calls import arguments_of
 
 
-class Identity(msgspec.Struct, kw_only=True):
-    """How an answer names itself to the client."""
-
-    model: str
-    """The id the client asked for."""
-    fallback_id: str
-    """Used where the provider gives no id, or where its id is hidden."""
-    created: int
-    """Used where the provider gives none; seconds since 1970."""
-    hide_provider: bool = False
-
-
 class Message(msgspec.Struct, gc=False):
     """What a choice says."""
 

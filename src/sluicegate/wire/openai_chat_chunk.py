@@ -1,4 +1,4 @@
-"""What is read of a chat completion chunk, and the words for why an answer ended.
+"""What is read of a chat completion chunk.
 
 Only what routing, metering and repair look at is decoded; everything else passes as bytes. Whether a key is there and
 null, or not there, matters to SDKs, so absent is UNSET. Source: wire formats page `chat-completions.md`.
@@ -9,18 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-_FINISH_ALIASES = {
-    "max_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "MAX_TOKENS": "length",
-    "safety": "content_filter",
-    "SAFETY": "content_filter",
-    "refusal": "content_filter",
-    "tool_use": "tool_calls",
-    "tool_call": "tool_calls",
-}
 _KNOWN_DELTA = frozenset(
     {"role", "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call"}
 )
@@ -69,16 +57,6 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 decode_chunk = msgspec.json.Decoder(Chunk).decode
-
-
-def right_reason(reason: str, *, called: bool) -> str:
-    """Return the finish reason an OpenAI client knows: by the table, an unknown one as `stop`.
-
-    Args:
-        called: tools were called, which `stop` would hide.
-    """
-    right = reason if reason in FINISH_REASONS else _FINISH_ALIASES.get(reason, "stop")
-    return "tool_calls" if called and right == "stop" else right
 
 
 def has_unknown_content(payload: bytes, place: int) -> bool:

@@ -9,7 +9,7 @@ from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer import ChatAnswer
 from sluicegate.wire.openai_chat_answer_decoder import ChatStreamDecoder, decode_answer
 from sluicegate.wire.openai_chat_answer_encoder import ChatStreamEncoder, encode_answer
-from sluicegate.wire.openai_chat_answer_shapes import Identity
+from sluicegate.wire.openai_chat_identity import Identity
 from sluicegate.wire.openai_chat_request import ChatRequest
 from sluicegate.wire.openai_chat_request_decoder import decode_request
 from sluicegate.wire.openai_chat_request_encoder import encode_request, tool_names
@@ -52,12 +52,7 @@ def pass_answer(asked: Asked, body: bytes) -> ChatAnswer:
 
 
 def _identity(asked: Asked) -> Identity:
-    return Identity(
-        model=asked.model,
-        fallback_id="chatcmpl-" + asked.id,
-        created=asked.created,
-        hide_provider=asked.hide_provider,
-    )
+    return Identity(asked.model, "chatcmpl-" + asked.id, asked.created, asked.hide_provider)
 
 
 def error_event(error: SluicegateError, request_id: str) -> bytes:

@@ -74,7 +74,7 @@ def usual_edits(
             edits.append((at, at + len(member), new))
             continue
         value = member[len(key) + 1 :]
-        at = json_edit.sole_value(payload, name.encode(), value)
+        at = json_edit.sole_value(payload, key, value)
         if at < 0:
             return None
         edits.append((at, at + len(value), new[len(key) + 1 :]))
@@ -84,7 +84,7 @@ def usual_edits(
                 return None
             continue
         at = payload.find(_NULL_USAGE)
-        if name != "usage" or at < 0 or json_edit.sole_value(payload, b"usage", b"null") < 0:
+        if name != "usage" or at < 0 or json_edit.sole_value(payload, b'"usage"', b"null") < 0:
             return None
         edits.append((at, at + len(_NULL_USAGE), b""))
     return edits

@@ -10,9 +10,9 @@ from sluicegate.wire import Bill
 from sluicegate.wire.kept_ids import sealed
 from sluicegate.wire.openai_chat import ChatStream
 from sluicegate.wire.openai_chat_answer import ChatAnswer
-from sluicegate.wire.openai_chat_answer_shapes import Identity
 from sluicegate.wire.openai_chat_chunk import Choice, Chunk
 from sluicegate.wire.openai_chat_edits import ChoiceState
+from sluicegate.wire.openai_chat_identity import Identity
 from sluicegate.wire.openai_tool_calls import Piece
 
 _SOUND = b'"audio"'

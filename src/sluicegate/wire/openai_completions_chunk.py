@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from sluicegate.errors import DecodeError
 from sluicegate.messages import StreamError
-from sluicegate.wire.openai_chat_chunk import right_reason
+from sluicegate.wire.openai_finish import right_reason
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
 FORMAT = "completions"

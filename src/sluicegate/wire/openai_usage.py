@@ -7,7 +7,7 @@ import msgspec
 from sluicegate.capabilities import Capabilities
 from sluicegate.messages import MAX_COUNT, Usage
 from sluicegate.wire import json_edit
-from sluicegate.wire.openai_usage_shapes import Reported, Said, Totals
+from sluicegate.wire.openai_usage_shapes import CompletionDetails, PromptDetails, Reported, Said, Told, Totals
 
 
 def count(value: object) -> int | None:
@@ -43,21 +43,36 @@ def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
         return _read_odd(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    if reported.prompt_tokens is None and reported.completion_tokens is None:
+    return _usage_of(reported)
+
+
+_NO_PROMPT_DETAILS = PromptDetails()
+_NO_COMPLETION_DETAILS = CompletionDetails()
+
+
+def _usage_of(reported: Reported) -> Usage | None:
+    into, out = reported.prompt_tokens, reported.completion_tokens
+    if into is None and out is None:
         return None
-    usage = Usage(input_tokens=reported.prompt_tokens, output_tokens=reported.completion_tokens)
     prompt, completion = reported.prompt_tokens_details, reported.completion_tokens_details
-    if prompt is not None:
-        usage.cache_read_tokens = prompt.cached_tokens
-        usage.cache_write_tokens = prompt.cache_write_tokens
-        usage.input_audio_tokens = prompt.audio_tokens
-        usage.input_image_tokens = prompt.image_tokens
-    if completion is not None:
-        usage.reasoning_tokens = completion.reasoning_tokens
-        usage.output_audio_tokens = completion.audio_tokens
-        usage.prediction_accepted_tokens = completion.accepted_prediction_tokens
-        usage.prediction_rejected_tokens = completion.rejected_prediction_tokens
-    return usage
+    if prompt is None and completion is None:
+        return Usage(input_tokens=into, output_tokens=out)
+    if prompt is None:
+        prompt = _NO_PROMPT_DETAILS
+    if completion is None:
+        completion = _NO_COMPLETION_DETAILS
+    return Usage(
+        input_tokens=into,
+        output_tokens=out,
+        cache_read_tokens=prompt.cached_tokens,
+        cache_write_tokens=prompt.cache_write_tokens,
+        input_audio_tokens=prompt.audio_tokens,
+        input_image_tokens=prompt.image_tokens,
+        reasoning_tokens=completion.reasoning_tokens,
+        output_audio_tokens=completion.audio_tokens,
+        prediction_accepted_tokens=completion.accepted_prediction_tokens,
+        prediction_rejected_tokens=completion.rejected_prediction_tokens,
+    )
 
 
 def _read_odd(raw: bytes | msgspec.Raw) -> Usage | None:
@@ -178,6 +193,46 @@ def encode_usage(reported: bytes | None, usage: Usage) -> bytes:
     )
 
 
+_decode_told = msgspec.json.Decoder(Told).decode
+
+
+class ReportedUsage:
+    """A usage object as a provider sent it, read once: for the meter, and for the client."""
+
+    __slots__ = ("_completion", "_prompt", "_sums_up", "raw", "usage")
+
+    def __init__(self, raw: bytes) -> None:
+        """Read an object, or whatever stands in its place."""
+        self.raw = raw
+        self.usage: Usage | None
+        """What it counts; None where it holds nothing that can be used."""
+        self._prompt: int | None = None
+        self._completion: int | None = None
+        self._sums_up = False
+        """It says all three totals as integers, and they agree; nothing in it is below zero."""
+        try:
+            told = _decode_told(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            self.usage = read_usage(raw)
+            return
+        self.usage = _usage_of(told)
+        into, out, total = told.prompt_tokens, told.completion_tokens, told.total_tokens
+        if into is not None and out is not None and type(total) is int and total == into + out:
+            self._prompt = into
+            self._completion = out
+            self._sums_up = 0x2D not in raw
+
+    def encode(self, usage: Usage) -> bytes:
+        """Return the object for the client, as `encode_usage` does: nearly always it is `raw` itself.
+
+        Args:
+            usage: the same as it was settled.
+        """
+        if self._sums_up and usage.input_tokens == self._prompt and usage.output_tokens == self._completion:
+            return self.raw
+        return encode_usage(None if self.usage is None else self.raw, usage)
+
+
 def without_negatives(reported: bytes) -> bytes:
     """Return a provider's usage object, of any format, with 0 for every count below it: clients add them up."""
     if 0x2D not in reported or (b":-" not in reported and b": -" not in reported):
@@ -197,17 +252,18 @@ def _not_below_zero(value: Any) -> Any:
     return 0 if type(value) is int and value < 0 else value
 
 
+def names_none_of(object_json: bytes, members: bytes) -> bool:
+    """Whether a JSON object's text has none of these ready members for sure: it names nothing that begins so."""
+    name = members[: members.index(b'"', 1)]
+    return object_json.find(name) < 0 and not json_edit.may_spell_ascii(object_json)
+
+
 def with_members(object_json: bytes, members: bytes) -> bytes:
     """Give a JSON object's text these ready members (`"key":value,…`), in place of what it has of that name."""
     if not members:
         return object_json
-    name = members[: members.index(b'"', 1)]
-    if (
-        object_json.find(name) < 0
-        and not json_edit.may_spell_ascii(object_json)
-        and not object_json[:-1].rstrip().endswith(b"{")
-    ):
-        end = object_json.rindex(b"}")  # the usual case: it names nothing that begins so
+    if names_none_of(object_json, members) and not object_json[:-1].rstrip().endswith(b"{"):
+        end = object_json.rindex(b"}")  # the usual case
         return b"%b,%b%b" % (object_json[:end], members, object_json[end:])
     given = b"{%b}" % members
     values = {member.key: given[member.start : member.end] for member in json_edit.inner_members(given, 0)}

@@ -36,6 +36,12 @@ class Reported(msgspec.Struct, gc=False):
     completion_tokens_details: CompletionDetails | None = None
 
 
+class Told(Reported, gc=False):
+    """A usage object, with the total that it says."""
+
+    total_tokens: Any = None
+
+
 class Totals(msgspec.Struct, gc=False):
     """A usage object's total alone."""
 
