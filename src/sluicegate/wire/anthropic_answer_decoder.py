@@ -121,7 +121,7 @@ class AnthropicStreamDecoder:
             usual is not None
             and self._reader.clean
             and len(data) <= self._max_event_bytes
-            and usual.rewrite_read(data) is not None
+            and usual.takes(data)
         ):
             return [self._usual_delta(usual.text)]
         events: list[StreamEvent] = []

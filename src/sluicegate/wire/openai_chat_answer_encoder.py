@@ -5,7 +5,7 @@ Choices begin in order, calls stand one after another, reasoning text is `reason
 contract C1–C7; wire formats page `chat-completions.md`; translation matrix, sections 9, 12, 22, 23 and 25.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ from sluicegate.wire.translation import Asked
 from sluicegate.wire.whole_answer import write_stream
 
 DONE = b"data: [DONE]\n\n"
-_TAIL = b'},"finish_reason":null}]}\n\n'
+_TAIL: Final = b'},"finish_reason":null}]}\n\n'
 _ROLE = b'"role":"assistant"'
 _REASONS = {"stop_sequence": "stop", "context_full": "length", "paused": "stop"}
 
@@ -100,7 +100,7 @@ class ChatStreamEncoder:
         if kind is TextDelta:
             choice = self._choices.get(event.choice)  # type: ignore[union-attr]
             if choice is not None and choice.text_last:
-                return choice.text_head + quote(event.text) + _TAIL  # type: ignore[union-attr]
+                return b"%b%b%b" % (choice.text_head, quote(event.text), _TAIL)  # type: ignore[union-attr]
         index: int = getattr(event, "choice", 0)
         begun = b"" if index in self._choices else self._begin(index)
         return begun + self._write(event, self._choices[index])

@@ -68,13 +68,33 @@ class UsualEvent:
         """Return what one read brought as it leaves, and keep its text: an event, or several; None for other bytes."""
         if not (data.startswith(self.wire_head) and data.endswith(self.wire_tail)):
             return None
+        if self._is_one(data):
+            return b"%b%b%b" % (self._out_head, data[self._from : self._to], self._out_tail)
+        return self._rewrite_odd(data)
+
+    def takes(self, data: bytes) -> bool:
+        """Whether one read brought an event of this shape, or several, whose text is kept: `rewrite_read` for who wants
+        nothing else.
+        """
+        if not (data.startswith(self.wire_head) and data.endswith(self.wire_tail)):
+            return False
+        return self._is_one(data) or self._rewrite_odd(data) is not None
+
+    def _is_one(self, data: bytes) -> bool:
+        """Whether what has the right edges is one event without padding; its text is kept."""
         if self._middle or len(data) < self._edge_bytes:
-            return self.rewrite(data, self.wire_head, self.wire_tail)
+            return False
         try:
             self.text = _decode_text(data[self._from - 1 : self._to + 1])  # with its quotes
         except (UnicodeDecodeError, msgspec.DecodeError):
-            return self.rewrite_burst(data)
-        return self._out_head + data[self._from : self._to] + self._out_tail
+            return False
+        return True
+
+    def _rewrite_odd(self, data: bytes) -> bytes | None:
+        """Return what has the right edges as it leaves: with padding, or several events; None where it is neither."""
+        if self._middle or len(data) < self._edge_bytes:
+            return self.rewrite(data, self.wire_head, self.wire_tail)
+        return self.rewrite_burst(data)
 
     def rewrite(self, data: bytes, head: bytes, tail: bytes) -> bytes | None:
         """Return an event of this shape as it leaves, framed, and keep its text; None for any other bytes.
