@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sluicegate.errors import TooLarge
+from sluicegate.errors import Overloaded, TooLarge
 from sluicegate.server import client_connection, inbound
 from sluicegate.server.client_connection import READ_AHEAD_BYTES
 from sluicegate.server.exchange import HIGH_WATER_BYTES, Exchange
-from sluicegate.server.inbound import UNSENT_BYTES
+from sluicegate.server.inbound import UNSENT_BYTES, InboundServer
 from tests.fakes import Client, request_bytes
 from tests.node import NODE
 from tests.server.http_world import World, serving
@@ -732,6 +732,58 @@ async def test_tls_clients_that_leave_are_noticed(server_context: ssl.SSLContext
         await client.until_bytes(b"begun")
         await client.close()
         await asyncio.wait_for(ended.wait(), 1)
+
+
+async def test_a_task_serves_one_request_after_another_and_ends_with_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbound, "MAX_IDLE_HANDS", 4)
+    tasks: list[asyncio.Task[None] | None] = []
+    together = asyncio.Barrier(6)
+
+    async def handle(exchange: Exchange) -> None:
+        tasks.append(asyncio.current_task())
+        if exchange.path == "/together":
+            await together.wait()
+        await echo(exchange)
+
+    async def ask(world: World) -> None:
+        async with await Client.connect(world.url) as client:
+            assert (await client.ask("/together", b"x")).complete
+
+    async with serving(handle) as world:
+        async with await Client.connect(world.url) as client:
+            for number in range(5):
+                assert (await client.ask("/", b"x" * number)).body.endswith(b"x" * number)
+        assert len(set(tasks)) == 1
+        await asyncio.gather(*(ask(world) for _ in range(6)))
+        assert len(set(tasks)) == 6
+        await asyncio.sleep(0.01)
+        assert sum(task is not None and not task.done() for task in set(tasks)) == 4
+    await asyncio.sleep(0.01)
+    assert all(task is not None and task.done() for task in tasks)
+
+
+async def test_a_request_that_comes_as_all_are_stopped_is_told_so() -> None:
+    restarting = Overloaded("The gateway is restarting.")
+
+    async def handle(exchange: Exchange) -> None:
+        if exchange.path == "/":
+            await echo(exchange)
+        else:
+            await asyncio.sleep(10)
+
+    def stop_soon(server: InboundServer) -> None:
+        """Before the request's task has its first turn."""
+        asyncio.get_running_loop().call_soon(server.stop_all, restarting)
+
+    for requests_before in (0, 1):
+        async with serving(handle) as world, await Client.connect(world.url) as client:
+            for _ in range(requests_before):
+                await client.ask("/", b"x")
+            world.app.on_head = lambda exchange: stop_soon(world.server)
+            assert (await client.ask("/slow", b"x")).status == 503
+            assert world.server._running == {}
 
 
 async def test_nothing_is_left_of_many_clients() -> None:

@@ -20,6 +20,8 @@ from sluicegate.server.settings import ServerSettings
 UNSENT_BYTES = 131_072
 """What the kernel takes of an answer beyond what is on its way (TCP_NOTSENT_LOWAT)."""
 TLS_SHUTDOWN_S = 5.0
+MAX_IDLE_HANDS = 128
+"""Tasks that wait for their next request; more end with theirs."""
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,17 @@ class App(Protocol):
         ...
 
 
+class _Hand:
+    """A task that serves one request after another: to make one costs several times what it costs to wake it."""
+
+    __slots__ = ("next", "task")
+    __deletable__ = ("task",)
+
+    task: asyncio.Task[None]
+    next: asyncio.Future[Exchange]
+    """The request that it serves next."""
+
+
 class InboundServer:
     """The listening side of a worker: its sockets, its clients' connections and the requests that run."""
 
@@ -66,6 +79,8 @@ class InboundServer:
         self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
         """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
         self._running: dict[Exchange, asyncio.Task[None]] = {}
+        self._idle: list[_Hand] = []
+        """Those that wait; who waited last is called first."""
         self._stopped: SluicegateError | None = None
         """What those are told that were stopped."""
         self._emptied: asyncio.Future[None] | None = None
@@ -136,7 +151,9 @@ class InboundServer:
         """Stop what still runs; where no answer has begun, this is it."""
         self._stopped = error
         for task in self._running.values():
-            task.cancel()
+            self.loop.call_soon(
+                task.cancel
+            )  # not before a request that has just come has its task's attention
 
     def abort_all(self) -> None:
         """Reset what is still open."""
@@ -149,10 +166,33 @@ class InboundServer:
         while self.connections or self._running:
             self._emptied = self.loop.create_future()
             await self._emptied
+        while self._idle:
+            self._idle.pop().task.cancel()
 
     def run(self, exchange: Exchange) -> None:
-        """Have the application answer a whole request, in a task of its own."""
-        self._running[exchange] = self.loop.create_task(self._handle(exchange))
+        """Have the application answer a whole request, in a task that does nothing else meanwhile."""
+        idle = self._idle
+        while idle:
+            hand = idle.pop()
+            if not hand.next.done():  # else it was stopped as it waited
+                break
+        else:
+            hand = _Hand()
+            hand.next = self.loop.create_future()
+            hand.task = self.loop.create_task(self._work(hand))
+        self._running[exchange] = hand.task
+        hand.next.set_result(exchange)
+
+    async def _work(self, hand: _Hand) -> None:
+        try:
+            while True:
+                await self._handle(await hand.next)
+                if self._stopped is not None or len(self._idle) >= MAX_IDLE_HANDS:
+                    return
+                hand.next = self.loop.create_future()
+                self._idle.append(hand)
+        finally:
+            del hand.task  # which refers to us
 
     async def _handle(self, exchange: Exchange) -> None:
         try:
