@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.errors import BadRequest
 from sluicegate.server.http_head import RequestHead
-from sluicegate.server.known_heads import MAX_KNOWN, MAX_KNOWN_BYTES, KnownHeads
+from sluicegate.server.known_heads import MAX_KNOWN, MAX_KNOWN_BYTES, KnownHeads, LastHead
 from tests.conftest import KEY
 from tests.fakes import Client, ask, chat
 from tests.inprocess import InProcessGate
@@ -48,10 +48,9 @@ def test_a_head_that_came_before_says_the_same_with_its_own_length() -> None:
 
 def test_no_credential_and_no_head_stays_in_memory() -> None:
     heads = KnownHeads()
-    for _ in range(3):
-        read(heads, LINES % b"1")
+    last = known_by_a_connection(heads, LINES % b"1")
     seen: set[int] = set()
-    waiting: list[object] = [heads]
+    waiting: list[object] = [heads, last, last._mark, last.known]
     while waiting:
         one = waiting.pop()
         if id(one) in seen or isinstance(one, type):
@@ -60,6 +59,51 @@ def test_no_credential_and_no_head_stays_in_memory() -> None:
         assert not (isinstance(one, bytes) and SECRET in one)
         waiting += gc.get_referents(one)
     assert len(seen) > 10, "it has been looked through"
+
+
+def known_by_a_connection(heads: KnownHeads, data: bytes) -> LastHead:
+    for _ in range(2):
+        read(heads, data)
+    last = heads.read(RequestHead(), data)
+    assert last is not None
+    return last
+
+
+def test_a_connection_knows_the_head_that_came_last_on_it() -> None:
+    heads = KnownHeads()
+    first = read(heads, LINES % b"7")
+    last = known_by_a_connection(heads, LINES % b"7")
+    for length in (b"7", b"0", b"0012", b"9" * 15):
+        head = RequestHead()
+        assert heads.read(head, LINES % length, last) is last
+        assert said(head) == said(first) | {"content_length": int(length)}
+        assert head.memo is last.known.memo
+
+
+def test_what_differs_in_more_than_its_length_is_not_taken_for_the_last_head() -> None:
+    heads = KnownHeads()
+    data = LINES % b"7"
+    last = known_by_a_connection(heads, data)
+    at = data.index(b"7\r\nUser")
+    others = [data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(at)]
+    others += [
+        data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(at + 1, len(data))
+    ]
+    others += [data[:place] + data[place + 1 :] for place in range(len(data))]
+    others += [data[:place] for place in range(len(data))]
+    others += [
+        LINES % wrong for wrong in (b"", b"+7", b"7 ", b" 7", b"7, 7", b"7_7", b"-7", b"1" * 16, b"7\r\n")
+    ]
+    assert [other for other in others if last.length_in(other) >= 0] == []
+
+
+def test_a_connection_reads_anew_what_was_forgotten() -> None:
+    heads = KnownHeads()
+    last = known_by_a_connection(heads, LINES % b"7")
+    heads.clear()
+    head = RequestHead()
+    assert heads.read(head, LINES % b"7", last) is None
+    assert (b"authorization", b"Bearer " + SECRET) in head.headers
 
 
 @pytest.mark.parametrize("line", [b"Idempotency-Key: a\r\n", b"Expect: 100-continue\r\n"])

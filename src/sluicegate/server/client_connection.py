@@ -29,6 +29,7 @@ from sluicegate.errors import (
 from sluicegate.server import piecemeal
 from sluicegate.server.exchange import HIGH_WATER_BYTES, BodySink, Exchange
 from sluicegate.server.http_head import END_OF_HEAD, MAX_HEAD_BYTES, ChunkedBody, check_beginning
+from sluicegate.server.known_heads import LastHead
 from sluicegate.server.piecemeal import Piecemeal
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class InboundConnection:
         "_born_at",
         "_chunks",
         "_exchange",
+        "_last_head",
         "_missing",
         "_partial",
         "_pieces",
@@ -93,6 +95,7 @@ class InboundConnection:
         self._partial: bytearray | None = None
         """A head that has begun and not ended."""
         self._received_at = 0.0
+        self._last_head: LastHead | None = None
         self._pieces: list[bytes] = []
         self._missing = 0
         self._chunks: ChunkedBody | None = None
@@ -193,7 +196,7 @@ class InboundConnection:
         server = self.server
         exchange = Exchange(self, self._received_at, server.settings.max_body_bytes)
         try:
-            server.heads.read(exchange, head)
+            self._last_head = server.heads.read(exchange, head, self._last_head)
         except ClientError as error:
             self._refuse(exchange, error)
             return
