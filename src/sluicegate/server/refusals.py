@@ -15,6 +15,9 @@ MAX_RETRY_AFTER_S = 59
 MAX_DROPPED_BYTES = 1024
 MAX_ID_CHARS = 256
 
+_THOUSANDTHS = [f"{number:03}" for number in range(1000)]
+"""In three digits: a format with places costs ten times as much as a look into a list."""
+
 
 def answer_headers(
     request_id: str,
@@ -30,14 +33,20 @@ def answer_headers(
     Args:
         dropped: entries `field;reason` of what was not passed on.
     """
-    lines = f"x-request-id: {request_id}\r\nrequest-id: {request_id}\r\n"
-    if provider is not None:
-        lines += f"x-sluicegate-provider: {provider}\r\n"
-    if attempts:
-        lines += f"x-sluicegate-attempts: {attempts}\r\n"
+    if provider is not None and attempts:
+        lines = (
+            f"x-request-id: {request_id}\r\nrequest-id: {request_id}\r\n"
+            f"x-sluicegate-provider: {provider}\r\nx-sluicegate-attempts: {attempts}\r\n"
+        )
+    else:
+        lines = f"x-request-id: {request_id}\r\nrequest-id: {request_id}\r\n"
+        if provider is not None:
+            lines += f"x-sluicegate-provider: {provider}\r\n"
+        if attempts:
+            lines += f"x-sluicegate-attempts: {attempts}\r\n"
     if overhead_ms is not None:
-        microseconds = int(overhead_ms * 1000 + 0.5)  # a third of what a format with places costs
-        lines += f"x-sluicegate-overhead-ms: {microseconds // 1000}.{str(1000 + microseconds % 1000)[1:]}\r\n"
+        microseconds = int(overhead_ms * 1000 + 0.5)
+        lines += f"x-sluicegate-overhead-ms: {microseconds // 1000}.{_THOUSANDTHS[microseconds % 1000]}\r\n"
     if (
         upstream_id
         and upstream_id.isascii()
