@@ -13,13 +13,14 @@ import base64
 import os
 import socket
 import ssl
-from collections.abc import Callable
 from itertools import chain, zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from sluicegate.errors import ConnectFailed
 from sluicegate.routing.catalog_shapes import TlsFiles
+from sluicegate.server.upstream import UpstreamConnection
+from sluicegate.server.upstream_tls import TlsConnection
 
 ADDRESS_S = 1.0
 """How long an address is tried while there are others: a dead IPv6 route must not cost the whole time."""
@@ -31,9 +32,6 @@ waiting out the time that the provider has to answer.
 """
 PROBE_AFTER_S = 60
 """Silence after which the kernel probes the peer; also keeps middle boxes from forgetting us."""
-HANDSHAKE_GRACE_S = 0.5
-"""A TLS handshake that nobody waits for any more is kept, with its buffers, until the loop's own timer ends: after 60 s
-unless told."""
 MAX_PROXY_HEAD_BYTES = 16_384
 
 
@@ -80,13 +78,9 @@ class Dialer:
         self._loop = loop
         self._contexts: dict[TlsFiles, ssl.SSLContext] = {}
 
-    async def dial(
-        self, origin: Origin, make_protocol: Callable[[], asyncio.BaseProtocol], timeout_s: float
-    ) -> None:
-        """Connect a protocol to an origin.
+    async def dial(self, origin: Origin, connection: UpstreamConnection) -> None:
+        """Connect a connection to its origin.
 
-        Args:
-            timeout_s: when the caller gives up; a handshake that was left then is let go of soon after.
         Raises:
             ConnectFailed: it cannot be reached, or is not who it should be.
         """
@@ -97,15 +91,12 @@ class Dialer:
             try:
                 if proxy is not None and context is not None:
                     await self._open_tunnel(sock, origin, proxy)
-                await self._loop.create_connection(
-                    make_protocol,
-                    sock=sock,
-                    ssl=context,
-                    server_hostname=None if context is None else origin.host,
-                    ssl_handshake_timeout=None
-                    if context is None
-                    else max(0.0, timeout_s) + HANDSHAKE_GRACE_S,
-                )
+                secured = None
+                if context is not None:
+                    secured = cast(TlsConnection, connection).begin_tls(context, origin.host)
+                await self._loop.create_connection(lambda: cast(asyncio.BaseProtocol, connection), sock=sock)
+                if secured is not None:
+                    await secured
             except BaseException:
                 sock.close()
                 raise

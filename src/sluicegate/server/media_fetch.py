@@ -21,7 +21,7 @@ import httptools
 from sluicegate.errors import BadRequest, ConnectFailed
 from sluicegate.messages import File, Image
 from sluicegate.routing.catalog_shapes import TlsFiles
-from sluicegate.server.dialing import HANDSHAKE_GRACE_S, make_tls_context
+from sluicegate.server.dialing import make_tls_context
 from sluicegate.server.settings_shapes import MediaSettings
 from sluicegate.wire.inline_media import media_type, type_by_name
 from sluicegate.wire.translation import Wanted
@@ -32,6 +32,9 @@ MAX_MEDIA = 20
 MAX_AT_ONCE = 8
 """Fetches of one worker."""
 READ_BYTES = 65_536
+HANDSHAKE_GRACE_S = 0.5
+"""A TLS handshake that nobody waits for any more is kept, with its buffers, until the loop's own timer ends: after 60 s
+unless told."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _PORTS = {"https": 443, "http": 80}

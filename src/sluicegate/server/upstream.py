@@ -3,7 +3,7 @@
 An answer goes to a `ResponseSink` from within the socket's read callback: no queue and no task switch
 between the provider's bytes and the client's. A reused connection that ends before any byte of the answer is
 dialled once more, here, unseen; all other failures are told to the sink as one of our errors. What to send,
-where, and whether to try again is the caller's. The pool is `upstream_pool`'s.
+where, and whether to try again is the caller's. The pool is `upstream_pool`'s, TLS `upstream_tls`'s.
 
 Source: RFC 9112 (6.3 message body length, 9.3.1 retrying requests), RFC 9110 (15.2 informational answers).
 """
@@ -472,21 +472,6 @@ class PlainConnection(UpstreamConnection):
 
     def data_received(self, data: bytes) -> None:
         self.feed(data)
-
-
-class TlsConnection(UpstreamConnection):
-    """A connection under TLS: reads are decrypted into one buffer that all connections of the pool share.
-
-    Sharing is safe since a read is fed to its end before the loop does anything else.
-    """
-
-    __slots__ = ()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._pool.read_buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.feed(self._pool.read_buffer[:nbytes])
 
 
 def _address_proxy(head: bytes, prefix: bytes, authorization: bytes) -> bytes:

@@ -1,22 +1,22 @@
 """The pool of connections to providers: one for a request at once, where one is idle, or dialled, or waited for.
 
-Dialling (DNS, TCP, proxies, TLS) is `dialing`'s, what happens on a connection `upstream`'s.
+Dialling (DNS, TCP, proxies) is `dialing`'s, what happens on a connection `upstream`'s and `upstream_tls`'s.
 """
 
 import asyncio
 from collections import deque
-from typing import cast
 
 from sluicegate.errors import ConnectFailed, UpstreamTimeout
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Dialer, Origin, proxy_request_prefix
 from sluicegate.server.garbage import give_back_freed
-from sluicegate.server.upstream import PlainConnection, TlsConnection, UpstreamConnection
+from sluicegate.server.upstream import PlainConnection, UpstreamConnection
+from sluicegate.server.upstream_tls import FEED_BYTES, RECORD_BYTES, TlsConnection
 
 TOTAL_MAX_S = 600.0
 """Longest life of a connection that is used again: changes of DNS are noticed within it."""
-READ_BUFFER_BYTES = 262_144
-"""Of the buffer that all connections under TLS share."""
+READ_BUFFER_BYTES = FEED_BYTES + 2 * RECORD_BYTES
+"""Of the buffer that all connections under TLS share: what OpenSSL is given at once may end a record that had begun."""
 SWEEP_S = 1.0
 """How often idle connections are looked at."""
 MANY_HANDSHAKES = 200
@@ -130,9 +130,7 @@ class UpstreamPool:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._dialer.dial(
-                    connection.place.origin, lambda: cast(asyncio.BaseProtocol, connection), timeout_s
-                )
+                await self._dialer.dial(connection.place.origin, connection)
         except TimeoutError:
             raise UpstreamTimeout("no connection to the provider in time", phase="connect") from None
         if self._closed:
