@@ -48,6 +48,8 @@ class UpstreamPool:
         self._deadlines = deadlines
         self._dialer = Dialer(loop)
         self._places: dict[Origin, Place] = {}
+        self._last_place: Place | None = None
+        """Where a connection was looked for last: an origin has much to hash."""
         self._open: set[UpstreamConnection] = set()
         self._handshakes = 0
         """Since what they free was given back."""
@@ -56,7 +58,9 @@ class UpstreamPool:
 
     def take(self, origin: Origin) -> UpstreamConnection | None:
         """Return an idle connection at once, or None."""
-        place = self._places.get(origin)
+        place = self._last_place
+        if place is None or place.origin is not origin:
+            place = self._last_place = self._places.get(origin)
         if place is None or not place.idle:
             return None
         now = self.loop.time()
@@ -175,6 +179,7 @@ class UpstreamPool:
                 connection.abort()
             if not place.open and not place.waiting:
                 del self._places[origin]
+                self._last_place = None
 
     def close(self) -> None:
         """Drop every connection; running requests hear nothing more."""
