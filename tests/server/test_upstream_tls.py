@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate.errors import ConnectFailed, StreamCut, UpstreamTimeout
-from sluicegate.routing.catalog import TlsFiles
+from sluicegate.routing.catalog_shapes import TlsFiles
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Origin
 from sluicegate.server.upstream import UpstreamConnection
