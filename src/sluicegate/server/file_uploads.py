@@ -149,7 +149,8 @@ async def _send(bench: Bench, exchange: Exchange, upload: FileUpload, target: Ta
         return b"{}"
     head = target.upload_head(framing, content_type, stream=False)
     upload.on_failed = relay.stop
-    ending = await relay.run(connection, head, upload.framed(first), feeder=upload)
+    relay.begin(connection, head, upload.framed(first), upload)
+    ending = await relay.ended()
     if ending == "gone":
         raise BadRequest("The client left.")
     if relay.error is not None:

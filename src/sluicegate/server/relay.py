@@ -133,16 +133,15 @@ class Relay(ABC):
         self._error_body: list[bytes] = []
         self._error_bytes = 0
 
-    async def run(
+    def begin(
         self,
         connection: UpstreamConnection,
         head: bytes,
         body: bytes,
-        *,
         feeder: BodyFeeder | None = None,
         shared: bool = False,
-    ) -> Ending:
-        """Send the request and return how its answer ended; `error` says why it failed.
+    ) -> None:
+        """Send the request. Who begins waits for `done`, and calls `leave` whatever comes of that.
 
         Args:
             feeder: gives the rest of the body.
@@ -160,23 +159,32 @@ class Relay(ABC):
         self._deadlines.add(self)
         if not self.done.done():
             connection.send(head, body, self, feeder)
-            head = body = b""  # this frame lives as long as the stream
             if exchange.paused:
                 self.pause()
+
+    async def ended(self) -> Ending:
+        """Wait until the answer has ended; return how. `error` says why it failed."""
         try:
             return await self.done
         finally:
-            self._deadlines.discard(self)
-            if exchange.on_gone == self.client_left:
-                exchange.on_gone = exchange.on_pause = exchange.on_resume = None
-            if not self._body_ended:
-                if self.done.done() and not self.done.cancelled() and self.done.result() == "complete":
-                    self.due_at = self._loop.time() + END_GRACE_S
-                    if self._paused:
-                        connection.resume_reading()
-                    self._deadlines.add_short(self)
-                else:
-                    connection.abort()
+            self.leave()
+
+    def leave(self) -> None:
+        """Look no more at the client, and see to the connection where the answer's body has not ended."""
+        exchange = self._exchange
+        self._deadlines.discard(self)
+        if exchange.on_gone == self.client_left:
+            exchange.on_gone = exchange.on_pause = exchange.on_resume = None
+        if not self._body_ended:
+            connection = self._connection
+            assert connection is not None, "it has begun"
+            if self.done.done() and not self.done.cancelled() and self.done.result() == "complete":
+                self.due_at = self._loop.time() + END_GRACE_S
+                if self._paused:
+                    connection.resume_reading()
+                self._deadlines.add_short(self)
+            else:
+                connection.abort()
 
     def attend(self) -> None:
         """Be the one that is told of the client."""

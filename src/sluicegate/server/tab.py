@@ -408,14 +408,13 @@ class Tab:
         """Charge for what was used and journal it, once; the row says what was charged.
 
         Returns:
-            Whether that is done; else the charge is more than is held, or the disk is waited for: `settle_slowly` comes
-            next.
+            Whether that is done; else the charge is more than is held, or the disk is waited for: the row says what it
+            is, and `settle_slowly` comes next.
         Raises:
             StoreUnavailable: the journal takes nothing; what would complete the answer must not leave.
         """
         if self.settled:
             raise AssertionError("a request is settled once")
-        self.settled = True
         row = self.row
         list_cost, row.usage_odd = charge(self._price, usage, self._tier)
         row.usage, row.usage_source = usage, source
@@ -433,6 +432,7 @@ class Tab:
             StoreUnavailable: the journal takes nothing, or the disk did not confirm it; what would complete the answer
                 must not leave.
         """
+        self.settled = True  # whatever is awaited
         row = self.row
         list_cost = row.list_cost_nano_usd
         if self.held:
@@ -449,6 +449,7 @@ class Tab:
             self._close(row.cost_nano_usd)
 
     def _journal_settlement(self) -> None:
+        self.settled = True
         row = self.row
         try:
             self._till.journal.append(

@@ -145,7 +145,8 @@ async def _ask(
         )
     except UpstreamError:
         return None
-    if await relay.run(connection, target.count_head(len(body)), body) != "complete":
+    relay.begin(connection, target.count_head(len(body)), body)
+    if await relay.ended() != "complete":
         return None
     return relay.body if json_edit.is_json(relay.body) else None
 

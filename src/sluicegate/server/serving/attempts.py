@@ -12,8 +12,10 @@ from sluicegate.routing.health import CLOSED
 from sluicegate.routing.retry import Progress, final_error
 from sluicegate.server.hedging import Outcome
 from sluicegate.server.interpreter import Interpreter
-from sluicegate.server.relay import Ending
+from sluicegate.server.relay import Ending, Relay
+from sluicegate.server.serving.attempt import Prepared
 from sluicegate.server.serving.midstream import MidstreamRequest
+from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire.conversation import conversation_key
 
 
@@ -73,7 +75,8 @@ class TriedRequest(MidstreamRequest):
             await self._end_broken()
             raise
         try:
-            return await self._end(ending, error)
+            used = self._end_at_once() if ending == "complete" else -1
+            return used if used >= 0 else await self._end(ending, error)
         except StoreUnavailable as failure:  # not settled, so nothing that completes the answer may leave
             if not self._exchange.gone:
                 self._tell_failure(failure)
@@ -128,16 +131,21 @@ class TriedRequest(MidstreamRequest):
         return target, progress._replace(target=target, tried=target + 1)
 
     async def _attempt(self, deployment: Deployment) -> Outcome:
-        started = await self._start(deployment)
-        if isinstance(started, tuple):
-            return started
-        relay = self._relay
-        assert relay is not None, "it has been started"
+        started = self._start(deployment)
+        if not isinstance(started, Relay):
+            waited = started if isinstance(started, tuple) else await started
+            if isinstance(waited, tuple):
+                return waited
+            started = waited
+        relay = started
         try:
             if self._model.hedge_percentile is not None and self._may_race():
-                ending, error = await self._run_hedged(started, relay)
+                ending, error = await self._run_hedged(relay)
             else:
-                ending = await started
+                try:
+                    ending = await relay.done
+                finally:
+                    relay.leave()
                 error = relay.error
             interpreter = self._interpreter
             if ending == "complete" and (interpreter.calls or interpreter.pausable is not None):
@@ -160,20 +168,35 @@ class TriedRequest(MidstreamRequest):
             )
         return ending, error
 
-    async def _start(self, deployment: Deployment) -> Outcome | Coroutine[Any, Any, Ending]:
-        """Make all ready at a deployment; return what sends the request and waits, or how the attempt ended before.
+    def _start(self, deployment: Deployment) -> Outcome | Relay | Coroutine[Any, Any, Outcome | Relay]:
+        """Send the request to a deployment; what is returned else says how the attempt ended before, or waits first.
 
         What only this needs is let go with it: the attempt itself lives as long as a stream.
         """
+        if deployment.limits is not None or self._served:
+            return self._start_slowly(deployment, None)
         try:
-            if deployment.limits is not None or self._served:
+            prepared = self._prepare(deployment)
+        except (ClientError, UpstreamError) as refusal:
+            return "failed", refusal
+        interpreter, exchange = self._interpreter, self._exchange
+        if not (interpreter.wanted or interpreter.upload is not None or exchange.gone) and not self._stopping:
+            connection = self._bench.pool.take(prepared[2].origin)
+            if connection is not None:
+                return self._send(connection, prepared)
+        return self._start_slowly(deployment, prepared)
+
+    async def _start_slowly(self, deployment: Deployment, prepared: Prepared | None) -> Outcome | Relay:
+        try:
+            if prepared is None:
                 await self._admit_at(deployment)
-            provider, format, target, clocks, body = self._prepare(deployment)
+                prepared = self._prepare(deployment)
+            provider, format, target, clocks, _ = prepared
             if self._interpreter.wanted:
                 await self._interpreter.fill(self._plan.media)
                 if self._exchange.gone:
                     return "gone", None
-                body = self._body_for(format, provider, deployment)
+                prepared = provider, format, target, clocks, self._body_for(format, provider, deployment)
             connection = await self._connect(target, clocks)
         except (ClientError, UpstreamError) as refusal:
             return "failed", refusal
@@ -181,6 +204,10 @@ class TriedRequest(MidstreamRequest):
             return "stopped", failure
         if connection is None:
             return ("gone", None) if self._stopping is None else ("stopped", self._stopping)
+        return self._send(connection, prepared)
+
+    def _send(self, connection: UpstreamConnection, prepared: Prepared) -> Relay:
+        provider, format, target, clocks, body = prepared
         self._relay = relay = self._make_relay(format, provider, clocks)
         self._asked_at = time.monotonic()
         if not self._called:
@@ -188,8 +215,10 @@ class TriedRequest(MidstreamRequest):
             self._bench.served.overheads.add(self._called - self._started)
         upload = self._interpreter.upload
         if upload is None:
-            return relay.run(connection, self._head(format, provider, target, body), body)
-        return relay.run(connection, *self._begin_upload(upload, target), feeder=upload)
+            relay.begin(connection, self._head(format, provider, target, body), body)
+        else:
+            relay.begin(connection, *self._begin_upload(upload, target), upload)
+        return relay
 
     def _may_race(self) -> bool:
         """Whether a second attempt may run beside this one: streams of text alone, in one call."""

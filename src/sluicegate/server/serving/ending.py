@@ -37,6 +37,27 @@ class EndingRequest(RequestState):
 
     __slots__ = ()
 
+    def _end_at_once(self) -> int:
+        """Settle and end a whole answer, as nearly all of them can be, without waiting for anything.
+
+        Returns:
+            The tokens used; -1: something has to be waited for, or the answer is not an ordinary one.
+        """
+        answer, meter = self._answer, self._meter
+        if self._exchange.gone or self._keeping is not None or meter.late:
+            return -1
+        if answer is not None and (isinstance(answer, JobAnswer) or self._runs_on()):
+            return -1
+        usage, source = meter.final()
+        self._note_end("ok", None, usage)
+        if not self._tab.settle_now(usage, source):
+            return -1
+        if self._standing.breaker is not CLOSED:
+            self._bench.deployments.worked(self._standing)
+        self._bench.served.settled(self._row)
+        self._send_farewell(self._whole(usage, source))
+        return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
     async def _end(self, ending: Ending, error: SluicegateError | None) -> int:
         """Settle by how the last attempt ended, then send what ends the answer. Returns the tokens used."""
         exchange = self._exchange
@@ -51,16 +72,8 @@ class EndingRequest(RequestState):
             await asyncio.sleep(0)
         if ending == "complete" and not exchange.gone:
             usage, source = self._meter.final()
-            if source == "reported":
-                self._meter.learn_output()
-            self._interpreter.remember()
-            if self._interpreter.untold:
-                telemetry.log(
-                    telemetry.ANSWER_UNTOLD, id=self.request_id, what=",".join(self._interpreter.untold)
-                )
             await self._settle_as("ok", None, usage, source)
-            self._bench.served.answered(self._row)
-            farewell = self._farewell()
+            farewell = self._whole(usage, source)
             if self._keeping is not None:
                 await self._keeping.keep(farewell, stream=self._request.stream)
             self._send_farewell(farewell)
@@ -82,6 +95,17 @@ class EndingRequest(RequestState):
         if error is not None and not exchange.gone:
             self._tell_failure(error)
         return (row.usage.input_tokens or 0) + (row.usage.output_tokens or 0)
+
+    def _whole(self, usage: Usage, source: UsageSource) -> bytes:
+        """Learn from a whole answer that is settled; return what completes it."""
+        interpreter = self._interpreter
+        if source == "reported":
+            self._meter.learn_output()
+        interpreter.remember()
+        if interpreter.untold:
+            telemetry.log(telemetry.ANSWER_UNTOLD, id=self.request_id, what=",".join(interpreter.untold))
+        self._bench.served.answered(self._row)
+        return self._farewell()
 
     def _runs_on(self) -> bool:
         """Whether the answer only says that a run was queued, which is to go on in the background.
@@ -180,6 +204,15 @@ class EndingRequest(RequestState):
     async def _settle_as(
         self, status: str, error: SluicegateError | None, usage: Usage, source: UsageSource
     ) -> UsageRow:
+        self._note_end(status, error, usage)
+        row = self._row
+        if not self._tab.settle_now(usage, source):
+            await self._tab.settle_slowly()
+        self._bench.served.settled(row)
+        return row
+
+    def _note_end(self, status: str, error: SluicegateError | None, usage: Usage) -> None:
+        """Say in the row how the request ended, and when."""
         now = time.monotonic()
         row = self._row
         row.status = status
@@ -191,10 +224,6 @@ class EndingRequest(RequestState):
             span_s = now - self._first_content
             if output is not None and output > 1 and span_s > 0:
                 row.tokens_per_s = round((output - 1) / span_s, 2)
-        if not self._tab.settle_now(usage, source):
-            await self._tab.settle_slowly()
-        self._bench.served.settled(row)
-        return row
 
     def _farewell(self) -> bytes:
         """Return what completes the answer: all of a plain one, the rest of a stream."""

@@ -19,7 +19,7 @@ from sluicegate.server.hedging import Hedged, Lane, Outcome, Race
 from sluicegate.server.interpreter import AttemptState, Interpreter
 from sluicegate.server.limiting import Ticket
 from sluicegate.server.own_responses import Keeping
-from sluicegate.server.relay import Ending, Relay
+from sluicegate.server.relay import Relay
 from sluicegate.server.serving.limited import LimitedRequest
 from sluicegate.server.targets import Target
 from sluicegate.wire import StreamCodec
@@ -55,18 +55,18 @@ class HedgedRequest(LimitedRequest):
 
     __slots__ = ()
 
-    async def _run_hedged(self, running: Coroutine[Any, Any, Ending], relay: Relay) -> Outcome:
-        """Run an attempt that gets a second one beside it should its first token be late."""
+    async def _run_hedged(self, relay: Relay) -> Outcome:
+        """Wait for an attempt that gets a second one beside it should its first token be late."""
         percentile = self._model.hedge_percentile
         assert percentile is not None, "looked at before"
         late_s = self._bench.deployments.late_after_s(self._standing, percentile)
         if late_s is None or self._hedged is not None or self._tried >= len(self._targets):
-            return await running, relay.error
+            return await relay.ended(), relay.error
         first = Lane(self._place)
         first.relay, first.kept = relay, self._kept()
         self._race = race = Race(self, self._exchange, first)
         try:
-            _, outcome = await race.run(running, late_s, self._begin_second)
+            _, outcome = await race.run(relay.ended(), late_s, self._begin_second)
         finally:
             self._race = None
             for lane in race.lanes:  # both were ended by a fault, or from outside
@@ -141,10 +141,10 @@ class HedgedRequest(LimitedRequest):
         head = self._head(format, provider, target, body)
         lane.relay, lane.kept = relay, self._kept()
         self._restore(other)
-        running = relay.run(connection, head, body, shared=True)
+        relay.begin(connection, head, body, shared=True)
         body = head = b""  # this frame lives as long as the stream
         del other
-        return await running, relay.error
+        return await relay.ended(), relay.error
 
     def _kept(self) -> _Kept:
         row = self._row

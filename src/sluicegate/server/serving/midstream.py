@@ -159,7 +159,8 @@ class MidstreamRequest(ResumedRequest):
         self._relay = relay = self._make_relay(asking.format, provider, clocks, codec)
         self._asked_at = time.monotonic()
         try:
-            ending = await relay.run(connection, self._head(asking.format, provider, target, body), body)
+            relay.begin(connection, self._head(asking.format, provider, target, body), body)
+            ending = await relay.ended()
         finally:
             self._relay = None
         self._meter.report(codec.usage)

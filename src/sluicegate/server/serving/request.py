@@ -61,7 +61,10 @@ class ServedRequest(TriedRequest):
             self._ticket = await self._admit(limits, may_wait=True)
         used = 0
         try:
-            await self._reserve(model, known.spending)
+            self._open_tab(model, known.spending)
+            if not self._reserve_now():
+                await self._reserve()
+            self._meter = self._new_meter()
             self._bench.running.add(self)
             try:
                 used = await self._run()
@@ -144,7 +147,8 @@ class ServedRequest(TriedRequest):
             interpreter.replace_body(body)
             self._request = interpreter.request
 
-    async def _reserve(self, model: Model, spending: bool) -> None:
+    def _open_tab(self, model: Model, spending: bool) -> None:
+        """Begin the request's row and its tab; say how much output is to be reserved."""
         request = self._request
         settings = self._plan.settings
         till = self._bench.till
@@ -184,21 +188,28 @@ class ServedRequest(TriedRequest):
             self._tab = Tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
         else:
             self._tab = tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
-        choices = request.choices
-        input_tokens, longest_input = request.input_estimate, 0
-        if choices > 1:
-            input_tokens, longest_input = self._input_of_all_calls(), input_tokens
-        covered = output * choices
-        if not self._tab.reserve_now(input_tokens, covered, longest_input):
-            covered = await self._tab.reserve_slowly(
-                input_tokens,
-                covered,
-                may_cut=not request.stream and request.max_output_tokens is None and units is None,
-            )
+        self._reserved_output = output * request.choices
+
+    def _reserve_now(self) -> bool:
+        """Hold what the request may cost, where nobody has to be asked. Raises StoreUnavailable."""
+        request = self._request
+        if request.choices == 1:
+            return self._tab.reserve_now(request.input_estimate, self._reserved_output)
+        return self._tab.reserve_now(
+            self._input_of_all_calls(), self._reserved_output, request.input_estimate
+        )
+
+    async def _reserve(self) -> None:
+        """Have what the request may cost held. Raises InsufficientBalance, StoreUnavailable."""
+        request, wanted, units = self._request, self._reserved_output, self._interpreter.units
+        covered = await self._tab.reserve_slowly(
+            request.input_estimate if request.choices == 1 else self._input_of_all_calls(),
+            wanted,
+            may_cut=not request.stream and request.max_output_tokens is None and units is None,
+        )
         self._reserved_output = covered
-        if covered < output * choices:
-            self._limit = covered // choices
-        self._meter = self._new_meter()
+        if covered < wanted:
+            self._limit = covered // request.choices
 
     def _prompt(self) -> Prompt:
         """Return what of the prompt may cost more than fresh text.

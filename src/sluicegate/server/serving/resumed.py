@@ -63,7 +63,8 @@ class ResumedRequest(HedgedRequest):
             self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
             # The output of all was estimated before the first.
             self._count_call(round(self._request.input_estimate * part))
-            ending = await relay.run(connection, self._head(format, provider, target, body), body)
+            relay.begin(connection, self._head(format, provider, target, body), body)
+            ending = await relay.ended()
             went = ending, relay.error, relay
             if ending == "complete" and interpreter.pausable is not None:
                 went = await self._resume(relay, interpreter.pausable)
@@ -108,7 +109,8 @@ class ResumedRequest(HedgedRequest):
                 clocks = self._what_is_left(clocks, plain_due_at)
             self._relay = relay = self._make_relay(format, provider, clocks, self._codec)
             self._count_call(input_tokens + (0 if pausable.shares_limit else self._wanted_output()))
-            ending = await relay.run(connection, self._head(format, provider, target, body), body)
+            relay.begin(connection, self._head(format, provider, target, body), body)
+            ending = await relay.ended()
             if ending != "complete":
                 return ending, relay.error, relay
         if self._codec is not None:
