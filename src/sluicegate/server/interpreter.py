@@ -7,7 +7,7 @@ On the same format bytes pass with edits at their offsets; across formats everyt
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import cast
 
 import msgspec
 
@@ -24,14 +24,18 @@ from sluicegate.messages import (
 from sluicegate.routing.catalog import Deployment, Model, Provider
 from sluicegate.server.media_fetch import MediaFetcher
 from sluicegate.server.pausable_answer import PausableAnswer
+from sluicegate.server.refusals import JSON
 from sluicegate.server.thoughts import ThoughtMemory, Turn, restore
 from sluicegate.wire import StreamCodec, json_edit
 from sluicegate.wire.anthropic_cache_marks import without_lifetimes
 from sluicegate.wire.anthropic_headers import upstream_headers
+from sluicegate.wire.anthropic_passed_request import AnthropicRequest
 from sluicegate.wire.codecs import FORMATS
+from sluicegate.wire.gemini_passed_request import GeminiRequest
 from sluicegate.wire.joined import joined_events
 from sluicegate.wire.joined_stream import JoinedStream
 from sluicegate.wire.json_elements import is_array_of_several
+from sluicegate.wire.openai_request import OpenAIRequest
 from sluicegate.wire.openai_responses_envelope import REPEATED
 from sluicegate.wire.openai_responses_searches import SEARCH_SOURCES
 from sluicegate.wire.openai_responses_tools import namespaces
@@ -46,7 +50,6 @@ from sluicegate.wire.translation import (
     Codec,
     Notes,
     PassedAnswer,
-    PassedRequest,
     PassOptions,
     Policy,
     StreamDecoder,
@@ -62,6 +65,8 @@ _FORGETFUL: frozenset[Format] = frozenset({"chat", "responses", "gemini"})
 _STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 
+TextRequest = OpenAIRequest | AnthropicRequest | GeminiRequest
+"""All that a `PassedRequest` may be: what compiled code knows only by a protocol it looks up by name."""
 AttemptState = tuple[Asked, Sequence[str], Sequence[str], Sequence[str], Turn | None, PausableAnswer | None]
 
 
@@ -82,6 +87,7 @@ class Interpreter:
         "_policy",
         "_split_bytes",
         "_thoughts",
+        "answer_line",
         "array",
         "asked",
         "calls",
@@ -89,10 +95,14 @@ class Interpreter:
         "client_name",
         "dropped",
         "first_part",
+        "passes_bytes",
         "pausable",
         "request",
+        "spent",
         "turn",
+        "units",
         "untold",
+        "upload",
         "wanted",
     )
 
@@ -122,7 +132,7 @@ class Interpreter:
         self.client: Codec = FORMATS[format]
         self.client_name: Format = format
         """What rows call the client's format."""
-        self.request: PassedRequest = self.client.read_request(body, path_model, stream)
+        self.request = self._read(body, path_model, stream)
         self.array = array
         self.asked: Asked
         """Set before the first attempt."""
@@ -158,15 +168,18 @@ class Interpreter:
         """What the answer at hand brought that the client's format has no word for."""
         self.turn: Turn | None = None
         """What the answer at hand tells of thoughts and calls, where somebody has to remember it."""
+        # The same for all texts, and yet each has them: what a class has is looked up by its name.
+        self.answer_line = JSON
+        """Says what a plain answer is."""
+        self.upload: None = None
+        self.spent = False
+        """A text is held until its answer begins, and can be sent again."""
+        self.units: None = None
+        """A text is charged by the token."""
+        self.passes_bytes = False
 
-    answer_line: ClassVar[bytes] = b"content-type: application/json\r\n"
-    """Says what a plain answer is."""
-    upload: ClassVar[None] = None
-    spent: ClassVar[bool] = False
-    """A text is held until its answer begins, and can be sent again."""
-    units: ClassVar[None] = None
-    """A text is charged by the token."""
-    passes_bytes: ClassVar[bool] = False
+    def _read(self, body: bytes, path_model: str | None, stream: bool) -> TextRequest:
+        return cast(TextRequest, self.client.read_request(body, path_model, stream))
 
     def note_type(self, kind: bytes) -> None:
         """Take what the provider calls an answer of bytes; a text is none."""
@@ -204,7 +217,7 @@ class Interpreter:
     def replace_body(self, body: bytes) -> None:
         """Go on with a body in which something was put in another's place. Raises BadRequest."""
         self._body = body
-        self.request = self.client.read_request(body, self._path_model, self.request.stream)
+        self.request = self._read(body, self._path_model, self.request.stream)
 
     def release(self) -> None:
         """Let the request's body go: there will be no other attempt."""

@@ -43,6 +43,11 @@ class OpenAIRequest(ReadBody):
     max_output_tokens: int | None
 
     @property
+    def messages_hash(self) -> bytes:
+        """Hash of the first messages, as each of the formats has them."""
+        raise NotImplementedError
+
+    @property
     def service_tier(self) -> str | None:
         """The tier that it asks to be served by, where it names one."""
         return tier_named(self.value("service_tier"))
