@@ -239,12 +239,12 @@ class Meter:
             self._output_ratios is None
             or self._first is not None
             or told is None
+            or not counter.floor()
+            or counter.late
             or not told.output_tokens
             or told.reasoning_tokens
             or told.output_audio_tokens
             or told.output_image_tokens
-            or not counter.floor()
-            or counter.late
         ):
             return
         self._output_ratios.learn(self._key_id, self._upstream_model, told.output_tokens, counter.total())
