@@ -11,7 +11,7 @@ from sluicegate.messages import Format
 from sluicegate.routing import catalog_shapes as rows
 from sluicegate.routing.catalog_shapes import ImagePrice, Limits, Said, Strategy, StreamSwitches, TlsFiles
 
-MAX_FOUND = 10_000
+MAX_FOUND = 2_000
 """Models that are remembered under wildcards: clients choose those ids."""
 
 
