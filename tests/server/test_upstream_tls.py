@@ -1,6 +1,7 @@
 """TLS with providers over real sockets: records in any pieces, ends of every kind, and buffers that stay small."""
 
 import asyncio
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -274,6 +275,36 @@ async def test_a_provider_that_leaves_during_the_handshake_fails(pool: UpstreamP
         await pool.connect(origin, 10.0)
     server.close()
     assert pool.open_connections == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_pool_may_close_at_any_point_of_dialling(certificates: Any, scheme: str) -> None:
+    """Descriptors are closed once: the next to be opened has the same number."""
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    origin = Origin(scheme, "127.0.0.1", port, tls=TlsFiles(verify=False))
+    for turns in range(30):
+        pool = UpstreamPool(loop, deadlines)
+        pool._dialer._contexts[origin.tls] = ssl._create_unverified_context()
+        dialling = asyncio.ensure_future(pool.connect(origin, 0.2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        pool.close()
+        with suppress(ConnectFailed, UpstreamTimeout):
+            (await dialling).abort()
+        assert pool.open_connections == 0
+    await asyncio.sleep(0.01)
+    gc.collect()  # what is closed a second time is told of here
+    server.close()
+    deadlines.close()
 
 
 async def test_a_pool_that_closes_ends_handshakes(pool: UpstreamPool) -> None:

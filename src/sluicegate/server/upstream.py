@@ -252,8 +252,8 @@ class UpstreamConnection:
     # What the transport tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if self._closing:
-            cast(asyncio.Transport, transport).abort()
+        if self._closing:  # not at once: the loop has yet to tie the socket's descriptor to its end
+            self._pool.loop.call_soon(cast(asyncio.Transport, transport).abort)
             return
         self._transport = cast(asyncio.Transport, transport)
         self.born_at = self._pool.loop.time()
