@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sluicegate.messages import Usage
 from sluicegate.money import MAX_NANO, NANO_PER_USD
 from sluicegate.routing.catalog_shapes import Price, PriceTier
-from tests.billing.priced import charge
+from tests.billing.priced import charge, reservation
 
 USD = NANO_PER_USD
 COUNT = st.none() | st.integers(0, 10**7)
@@ -217,3 +217,13 @@ def test_usage_that_is_charged_is_left_as_it_was() -> None:
     before: dict[str, Any] = msgspec.structs.asdict(usage)
     charge(ANTHROPIC, usage)
     assert msgspec.structs.asdict(usage) == before
+
+
+@pytest.mark.parametrize("tokens", [2**22 - 1, 2**22, 2**31 - 1, 2**31, 2**62 - 1, 2**62, 2**63])
+@pytest.mark.parametrize("rate", [2**31, 2**39 - 1, 2**39, 2**62 - 1, 2**63 - 1])
+def test_no_amount_is_too_large_to_be_exact(tokens: int, rate: int) -> None:
+    price = Price(input=rate, output=rate)
+    nano = int(Fraction(2 * tokens * rate, 10**6) + Fraction(1, 2))
+    told = charge(price, Usage(input_tokens=tokens, output_tokens=tokens))
+    assert told == ((nano, False) if nano <= MAX_NANO else (MAX_NANO, True))
+    assert reservation(price, tokens, tokens) == min(nano, MAX_NANO)
