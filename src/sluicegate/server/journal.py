@@ -96,7 +96,6 @@ class JournalWriter:
         self._pack_frame = FRAME.pack_into
         self._pack_checksum = CHECKSUM.pack_into
         self._checksum_of = zlib.crc32
-        self._write_at = os.pwrite
         self._buffer = bytearray(2048)
         self._pending: dict[str, _Place] = {}
         """The open reservations."""
@@ -239,7 +238,7 @@ class JournalWriter:
             raise StoreUnavailable(self._failure)
         written = 0
         try:
-            written = self._write_at(self._fd, data, self._end)
+            written = os.pwrite(self._fd, data, self._end)
             if written != size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
