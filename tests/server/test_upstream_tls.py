@@ -174,6 +174,31 @@ async def test_what_one_read_brings_is_taken_at_once(
         assert sink.calls.count("read_done") <= 3
 
 
+async def test_what_follows_an_answer_in_one_read_is_no_answer_to_the_next_request(
+    pool: UpstreamPool, server_context: ssl.SSLContext, certificates: Any
+) -> None:
+    async def talk(raw: RawPeer) -> None:
+        await raw.request()
+        answer = b"HTTP/1.1 200 OK\r\ncontent-length: 30000\r\n\r\n" + b"x" * 30_000
+        raw.send(raw.records(answer, b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n" + b"y" * 9_000))
+        await raw.reader.read()
+
+    class Hasty(Recorder):
+        reused: UpstreamConnection | None = None
+
+        def body_completed(self) -> None:
+            super().body_completed()
+            self.reused = pool.take(origin)
+
+    async with provider(server_context, certificates, talk) as origin:
+        connection = await pool.connect(origin, 10.0)
+        sink = Hasty()
+        connection.send(HEAD, b"body", sink)
+        assert (await sink.finished()).body == b"x" * 30_000
+        assert sink.reused is None
+        assert pool.open_connections == 0
+
+
 @pytest.mark.parametrize("size", [16_383, 16_384, 32_768, 98_304, 500_000, 5_000_000])
 async def test_large_bodies_pass_both_ways_whole_and_leave_small_buffers(
     pool: UpstreamPool, server_context: ssl.SSLContext, certificates: Any, size: int

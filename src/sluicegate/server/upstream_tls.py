@@ -100,11 +100,15 @@ class TlsConnection(UpstreamConnection):
 
     def data_received(self, data: bytes) -> None:
         """Decrypt what one read brought, and take it."""
-        if len(data) <= FEED_BYTES:
+        size = len(data)
+        if size <= FEED_BYTES:
             self._incoming.write(data)
             self._take()
             return
-        for at in range(0, len(data), FEED_BYTES):
+        for at in range(0, size, FEED_BYTES):
+            self._dirty = (
+                at + FEED_BYTES < size
+            )  # an answer that is whole before its read is has something after it
             self._incoming.write(data[at : at + FEED_BYTES])
             self._take()
 
