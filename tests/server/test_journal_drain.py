@@ -15,7 +15,7 @@ import pytest
 
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.drain import Committed, JournalDrain
-from sluicegate.server.journal_reader import segments
+from sluicegate.server.journal_reader import COMMIT_BYTES, PIECE_BYTES, segments
 from sluicegate.server.journal_segment import frame
 from sluicegate.store import UsageQuery
 from sluicegate.store.sqlite import SqliteStore
@@ -74,6 +74,59 @@ async def test_settlements_are_committed_while_the_worker_lives(folder: Path, st
         assert await balance(store) == CREDIT - 30
         assert writer.path.exists()
         writer.close()
+
+
+async def test_what_is_read_a_piece_at_a_time_is_one_commit(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)
+    long = settled("long", 30)
+    long.row.error = "x" * (3 * PIECE_BYTES)
+    records = [settled(f"r{number}", 30) for number in range(300)]
+    for record in (*records[:150], long, *records[150:]):
+        writer.append(reserved(record.request_id))
+        writer.append(record)
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        assert await drain.drain() == 602
+        assert [committed.result.settled for committed in log] == [301]
+        assert await store.journal_offsets() == {writer.path.name: writer.end}
+        writer.close()
+    assert await balance(store) == CREDIT - 301 * 30
+    assert (await store.verify()).clean
+
+
+async def test_no_commit_takes_more_than_its_share(folder: Path, store: SqliteStore) -> None:
+    writer = begin_journal(folder)
+    for number in range(250):
+        long = settled(f"r{number}", 1)
+        long.row.error = "x" * (COMMIT_BYTES // 100)
+        writer.append(long)
+    log: list[Committed] = []
+    with draining(folder, store, log) as drain:
+        assert await drain.drain() == 250
+        writer.close()
+    assert len(log) == 3
+    assert sum(committed.result.settled for committed in log) == 250
+    assert await balance(store) == CREDIT - 250
+
+
+async def test_what_grows_between_two_tries_of_a_commit_is_booked_once(
+    folder: Path, store: SqliteStore
+) -> None:
+    """Records are read anew where some were booked before; by then there may be more of them."""
+    writer = begin_journal(folder)
+    faulty = FaultyStore(store)
+    faulty.answers_lost = 1
+    with draining(folder, faulty) as drain:
+        writer.append(settled("r1", 30))
+        with pytest.raises(StoreUnavailable):
+            await drain.drain()
+        for number in range(2, 100):
+            writer.append(settled(f"r{number}", 30))
+        assert await drain.drain() == 99
+        assert await store.journal_offsets() == {writer.path.name: writer.end}
+        writer.close()
+    assert await balance(store) == CREDIT - 99 * 30
+    assert (await store.verify()).clean
 
 
 async def test_a_journal_that_ended_is_removed_and_its_worker_told(folder: Path, store: SqliteStore) -> None:

@@ -11,14 +11,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from sluicegate.billing.ledger import Record, Reservations, settle_after_crash
 from sluicegate.errors import StoreUnavailable
 from sluicegate.server.journal import sync_file
-from sluicegate.server.journal_reader import Segment, Unreadable, remove_unfinished, segments
+from sluicegate.server.journal_reader import Booked, Segment, Unreadable, remove_unfinished, segments
 from sluicegate.server.journal_segment import SegmentName, boot_id, process_started
 from sluicegate.server.telemetry import (
     CHARGES_CLAMPED,
@@ -215,31 +215,42 @@ class JournalDrain:
             segment.try_lock()
         damaged, torn = segment.damaged_bytes, segment.torn_bytes
         seen = 0
-        decoded = False
-        while True:
-            start = segment.offset
-            batch = segment.read() if decoded else segment.read_booked()
+        decoded = at_end = False
+        while not at_end:
+            booked = Booked(segment)
             try:
-                if batch.records:
-                    await self._commit(journal, segment, batch.records)
+                if not decoded and booked.found():
+                    await self._commit(journal, segment, booked, booked.up_to)
             except Unreadable:  # nothing of it is committed
-                segment.offset = start
                 decoded = True
                 continue
+            if booked.seen or booked.at_end:
+                segment.offset, at_end = booked.up_to(), booked.at_end
+                seen += booked.seen
+                continue
+            start = segment.offset
+            batch = segment.read()
+            try:
+                if batch.records:
+                    await self._commit(journal, segment, batch.records, segment.offset)
             except BaseException:
                 segment.offset = start
                 raise
-            seen += batch.seen
-            if batch.at_end:
-                break
+            at_end = batch.at_end
+            seen += len(batch.records)
         self.damaged_bytes += segment.damaged_bytes - damaged
         self.torn_bytes += segment.torn_bytes - torn
         return seen
 
     async def _commit(
-        self, journal: _Journal, segment: Segment, records: Collection[Record], ended: bool = False
+        self,
+        journal: _Journal,
+        segment: Segment,
+        records: Iterable[Record],
+        offset: int | Callable[[], int],
+        ended: bool = False,
     ) -> None:
-        result = await self._store.commit_journal(records, segment.path.name, segment.offset, time.time())
+        result = await self._store.commit_journal(records, segment.path.name, offset, time.time())
         if result.clamped:
             log(CHARGES_CLAMPED, worker=journal.worker, charges=result.clamped)
         self._on_committed(Committed(journal.worker, journal.pid, result, ended))
@@ -262,7 +273,7 @@ class JournalDrain:
             log(JOURNAL_ENDED, worker=journal.worker, pid=journal.pid, interrupted=len(pending))
         now = time.time()
         records = [record for reservation in pending for record in settle_after_crash(reservation, now)]
-        await self._commit(journal, journal.segments[-1], records, ended=True)
+        await self._commit(journal, journal.segments[-1], records, journal.segments[-1].offset, ended=True)
         self.recovered += len(pending)
         await self._remove(journal, list(journal.segments))
 

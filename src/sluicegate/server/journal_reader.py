@@ -9,7 +9,7 @@ is left to `server.drain`.
 import fcntl
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +20,11 @@ from sluicegate.server.journal_segment import FRAME, LENGTH_AT, MAGIC, SUFFIX, H
 from sluicegate.server.telemetry import JOURNAL_DAMAGED, JOURNAL_TORN, log
 
 READ_BYTES = 512 * 1024
-"""Read at a time: about 450 requests, and some milliseconds of a commit."""
-SHORT_READ_BYTES = 16 * 1024
-"""Read first, as most reads find little and then the space that the writer keeps."""
+"""Read at a time where records are taken for themselves."""
+PIECE_BYTES = 32 * 1024
+"""Read at a time for a commit: about thirty requests, which stay in the processor's cache until they are booked."""
+COMMIT_BYTES = 2 * 1024 * 1024
+"""The most that one commit takes: about 2,000 requests, and some tens of milliseconds."""
 _SPACE = bytes(8)
 _UNBOOKED = tuple(
     msgspec.msgpack.encode({"type": kind.__struct_config__.tag})[1:]
@@ -30,39 +32,8 @@ _UNBOOKED = tuple(
 )
 """How the payload of a record that no commit books goes on after its first byte: msgspec writes the tag first."""
 
-_Parsed = tuple[Collection[Record], int, int]
-"""The records of the good frames at the start of some bytes, how many there were, and the bytes they took."""
-_Parse = Callable[[bytes], _Parsed]
-
 _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
-
-
-class Undecoded(Collection[Record]):
-    """Records that are decoded as they are gone through, so that the few at hand stay in the processor's cache."""
-
-    def __init__(self) -> None:
-        self.payloads: list[bytes] = []
-        """Each after its four bytes of length, as the checksum covers them."""
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    def __iter__(self) -> Iterator[Record]:
-        """Decode them one by one.
-
-        Raises:
-            Unreadable: one is no record, though its checksum is good.
-        """
-        decode = _decode_record
-        try:
-            for covered in self.payloads:
-                yield decode(covered[4:])
-        except msgspec.MsgspecError as error:
-            raise Unreadable(str(error)) from error
-
-    def __contains__(self, record: object) -> bool:
-        return any(record == each for each in self)
 
 
 class Unreadable(Exception):
@@ -72,11 +43,55 @@ class Unreadable(Exception):
 class Batch(NamedTuple):
     """What one read brought."""
 
-    records: Collection[Record]
-    seen: int
-    """How many records there were, with those that were passed over."""
+    records: list[Record]
     at_end: bool
     """Nothing more can be read now."""
+
+
+class Booked:
+    """What a commit books of a segment from its offset on: read, checked and decoded while it is gone through.
+
+    Reservations and the like, which none books, are only counted. What is said beside the records is true once they
+    have been gone through, and anew each time; the segment's offset stays.
+    """
+
+    def __init__(self, segment: "Segment") -> None:
+        self._segment = segment
+        self._start = self._end = segment.offset
+        self.seen = 0
+        """How many records there were, with those that were passed over."""
+        self.at_end = False
+        """Nothing more can be read now."""
+
+    def __iter__(self) -> Iterator[Record]:
+        """Go through them.
+
+        Raises:
+            Unreadable: one is no record, though its checksum is good.
+        """
+        decode, segment = _decode_record, self._segment
+        at = self._start
+        seen = 0
+        try:
+            while at - self._start < COMMIT_BYTES:
+                payloads, found, used, at_end = segment.look(at)
+                seen += found
+                at += used
+                self._end, self.seen, self.at_end = at, seen, at_end
+                for covered in payloads:
+                    yield decode(covered[4:])
+                if at_end or not used:
+                    break
+        except msgspec.MsgspecError as error:
+            raise Unreadable(str(error)) from error
+
+    def found(self) -> bool:
+        """Whether there are any; raises as going through them does."""
+        return any(True for _ in self)
+
+    def up_to(self) -> int:
+        """Return the offset behind the last one."""
+        return self._end
 
 
 class Segment:
@@ -101,7 +116,6 @@ class Segment:
         self._marker = name.marker
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._locked = False
-        self._read_bytes = SHORT_READ_BYTES
         self._read_header()
         self._first = self.offset
 
@@ -133,30 +147,55 @@ class Segment:
 
     def read(self) -> Batch:
         """Read the next whole records."""
-        return self._read(self._parse)
-
-    def read_booked(self) -> Batch:
-        """Read the next whole records, for a commit: reservations and the like, which none books, are only counted, and
-        the others not decoded yet. Where one turns out to be unreadable, `read` has to go over them.
-        """
-        return self._read(self._parse_booked)
-
-    def _read(self, parse: _Parse) -> Batch:
-        data = os.pread(self._fd, self._read_bytes, self.offset)
-        records, seen, used = parse(data)
-        if used == 0:
-            wanted = self._frame_at(data, 0)[1]
-            if wanted > len(data):  # one frame that is longer than a read
-                data = os.pread(self._fd, min(wanted, os.fstat(self._fd).st_size - self.offset), self.offset)
-                records, seen, used = parse(data)
+        data = self._read_at(self.offset, READ_BYTES)
+        records, used = self._parse(data)
+        at_end = self._ends(data, used)
         self.offset += used
-        # As much again as there was, and a bit, so that a steady stream of records comes in one read each time.
-        self._read_bytes = min(2 * used + SHORT_READ_BYTES, READ_BYTES)
-        # The space that the writer keeps is the usual end.
-        at_end = not data or (not self._locked and data.startswith(_SPACE, used))
         if used or at_end:
-            return Batch(records, seen, at_end)
-        return Batch([], 0, at_end=not self._skip_damage())
+            return Batch(records, at_end)
+        return Batch([], at_end=not self._skip_damage())
+
+    def look(self, at: int) -> tuple[list[bytes], int, int, bool]:
+        """Look at the next whole frames, for a commit.
+
+        Returns:
+            The payloads that a commit books, each after its four bytes of length, as the checksum covers them; how many
+            frames there were, and their bytes; whether nothing more can be read now.
+        """
+        data = self._read_at(at, PIECE_BYTES)
+        # What `_parse` and `_frame_at` do, without their calls: this is all that the supervisor does twice a request.
+        payloads: list[bytes] = []
+        seen = used = 0
+        marker, unpack, checksum_of, size_of_frame = self._marker, FRAME.unpack_from, zlib.crc32, FRAME.size
+        end_of_data = len(data)
+        last = end_of_data - size_of_frame
+        while used <= last:
+            found, checksum, length = unpack(data, used)
+            end = used + size_of_frame + length
+            covered = data[used + LENGTH_AT : end]
+            if found != marker or end > end_of_data or checksum_of(covered) != checksum:
+                break
+            if not covered.startswith(_UNBOOKED, 5):
+                payloads.append(covered)
+            seen += 1
+            used = end
+        return payloads, seen, used, self._ends(data, used)
+
+    def _read_at(self, at: int, size: int) -> bytes:
+        """Read at least the frame that stands there, where one does."""
+        data = os.pread(self._fd, size, at)
+        if len(data) == size:
+            marker, _, length = FRAME.unpack_from(data)
+            if marker == self._marker and FRAME.size + length > size:
+                rest = os.fstat(self._fd).st_size - at
+                return os.pread(self._fd, min(FRAME.size + length, rest), at)
+        return data
+
+    def _ends(self, data: bytes, used: int) -> bool:
+        """Whether nothing can be read now after so many bytes of what was read: the space that the writer keeps is the
+        usual end.
+        """
+        return not data or (not self._locked and data.startswith(_SPACE, used))
 
     def _read_header(self) -> None:
         """Read the magic and the header; where they are damaged, the records behind them still count."""
@@ -185,27 +224,8 @@ class Segment:
             return None, size
         return covered[4:], size
 
-    def _parse_booked(self, data: bytes) -> _Parsed:
-        # What `_parse` and `_frame_at` do, without their calls: this is all that the supervisor does twice a request.
-        records = Undecoded()
-        payloads = records.payloads
-        seen = at = 0
-        marker, unpack, checksum_of, size_of_frame = self._marker, FRAME.unpack_from, zlib.crc32, FRAME.size
-        end_of_data = len(data)
-        last = end_of_data - size_of_frame
-        while at <= last:
-            found, checksum, length = unpack(data, at)
-            end = at + size_of_frame + length
-            covered = data[at + LENGTH_AT : end]
-            if found != marker or end > end_of_data or checksum_of(covered) != checksum:
-                break
-            if not covered.startswith(_UNBOOKED, 5):
-                payloads.append(covered)
-            seen += 1
-            at = end
-        return records, seen, at
-
-    def _parse(self, data: bytes) -> _Parsed:
+    def _parse(self, data: bytes) -> tuple[list[Record], int]:
+        """Return the records of the good frames at the start, and their bytes."""
         records: list[Record] = []
         at = 0
         while at < len(data):
@@ -221,7 +241,7 @@ class Segment:
                     at = size
                 break
             at += size
-        return records, len(records), at
+        return records, at
 
     def _skip_damage(self) -> bool:
         """Step over bytes that no frame explains. True if something was skipped, so that reading may go on."""

@@ -6,7 +6,7 @@ supervisor, or a command that holds its lock); any may read. All errors of an en
 StoreUnavailable.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -342,9 +342,14 @@ class Store(Protocol):
         ...
 
     async def commit_journal(
-        self, records: Collection[Record], file: str, offset: int, at: float
+        self, records: Iterable[Record], file: str, offset: int | Callable[[], int], at: float
     ) -> CommitResult:
         """Book a batch and note that `file` is committed up to `offset`, all in one durable transaction.
+
+        Args:
+            records: may be read while they are gone through, in the store's own thread, and are anew where some were
+                booked before.
+            offset: a function is asked once they have been.
 
         Invariant: a record books once, however often and in whatever batches it comes.
         """

@@ -10,7 +10,7 @@ batch; and statements go to the driver as they are (`store.driver`). Beginning a
 `store.sql`, what a settlement posts to `billing.ledger`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -67,11 +67,12 @@ _astuple = msgspec.structs.astuple
 class Batch(NamedTuple):
     """Records of one journal segment, and up to where they bring it."""
 
-    records: Collection[Record]
-    """May be decoded while they are gone through; they are twice where something was booked before."""
+    records: Iterable[Record]
+    """May be read while they are gone through; they are twice where something was booked before."""
     file: str
     """Empty where no journal told it."""
-    offset: int
+    offset: int | Callable[[], int]
+    """A function is asked when all else is booked."""
     at: float
 
 
@@ -86,17 +87,17 @@ def book(connection: Connection, batch: Batch, *, look_up: bool) -> CommitResult
     if look_up:
         records = _leave_out_booked(connection, batch.records, result)
     driver = Driver(connection)
-    if batch.records:
-        booking = _Booking(driver, batch.at, result)
-        booking.take(records)
-        booking.post()
-        if booking.entries:
-            add_link(connection, booking.entries, booking.usage, batch.at)
-        for record in booking.handed_over:
-            if object_rows.hand_over(connection, record, due_at=batch.at):
-                result.handed_over.append(record)
+    booking = _Booking(driver, batch.at, result)
+    booking.take(records)
+    booking.post()
+    if booking.entries:
+        add_link(connection, booking.entries, booking.usage, batch.at)
+    for record in booking.handed_over:
+        if object_rows.hand_over(connection, record, due_at=batch.at):
+            result.handed_over.append(record)
     if batch.file:
-        driver.run(_NOTE_OFFSET, (batch.file, batch.offset))
+        offset = batch.offset if isinstance(batch.offset, int) else batch.offset()
+        driver.run(_NOTE_OFFSET, (batch.file, offset))
     return result
 
 

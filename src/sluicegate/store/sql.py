@@ -8,7 +8,7 @@ entries which move them. What an entry is stands in `billing.ledger`.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -279,7 +279,7 @@ class SqlStore(ABC):
         return {row.file: row.committed for row in rows}
 
     async def commit_journal(
-        self, records: Collection[Record], file: str, offset: int, at: float
+        self, records: Iterable[Record], file: str, offset: int | Callable[[], int], at: float
     ) -> CommitResult:
         batch = Batch(records, file, offset, at)
 
