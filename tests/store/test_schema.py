@@ -11,7 +11,7 @@ import pytest
 from sluicegate.errors import StoreUnavailable
 from sluicegate.store import open_store
 from sluicegate.store.schema import METADATA, MIGRATIONS
-from sluicegate.store.sqlite import SqliteStore
+from sluicegate.store.sqlite import PAGE_BYTES, SqliteStore
 
 
 async def test_migrations_make_the_tables_that_queries_use(empty_store: SqliteStore) -> None:
@@ -31,6 +31,20 @@ async def test_opening_again_migrates_nothing_twice(empty_store: SqliteStore) ->
 
 async def test_a_store_is_its_owners_alone(empty_store: SqliteStore) -> None:
     assert stat.S_IMODE(os.stat(empty_store.path).st_mode) == 0o600
+
+
+async def test_a_store_from_before_keeps_its_pages_and_a_new_one_has_larger_ones(tmp_path: Path) -> None:
+    paths = (tmp_path / "before.db", tmp_path / "new.db")
+    with closing(sqlite3.connect(paths[0])) as before:
+        before.execute("PRAGMA page_size = 4096")
+        before.execute("CREATE TABLE theirs (a)")
+    for path, size in zip(paths, (4096, PAGE_BYTES), strict=True):
+        store = SqliteStore(path)
+        await store.open()
+        await store.close()
+        with closing(sqlite3.connect(path)) as outside:
+            assert outside.execute("PRAGMA page_size").fetchone() == (size,)
+            assert outside.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 async def test_a_newer_store_is_refused(empty_store: SqliteStore) -> None:
