@@ -5,10 +5,11 @@ character or request). Nothing here ever meets a float.
 """
 
 import re
+from typing import Final
 
-NANO_PER_USD = 1_000_000_000
-TOKENS_PER_RATE = 1_000_000
-MAX_NANO = 2**63 - 1
+NANO_PER_USD: Final = 1_000_000_000
+TOKENS_PER_RATE: Final = 1_000_000
+MAX_NANO: Final = 2**63 - 1
 """The largest amount a store can hold; about 9.2 billion USD."""
 
 MAX_TEXT = 400

@@ -6,6 +6,7 @@ what whole answers were reported to have.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -15,7 +16,7 @@ from sluicegate.billing.two_part_usage import FirstPart, joined
 from sluicegate.messages import Usage, UsageSource
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
-MIN_BYTES_PER_TOKEN = 1.5
+MIN_BYTES_PER_TOKEN: Final = 1.5
 """The densest texts have about so many. An answer that was told more tokens than that read what its request only named
 (a kept conversation, a file, what a search found), and tells nothing of other requests.
 """

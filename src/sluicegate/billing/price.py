@@ -9,7 +9,7 @@ Counts that contradict each other never make money appear: a remainder below zer
 usage as odd. Media that the provider also counts as cached or as reasoning are charged once, as the latter.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from mypy_extensions import i64
@@ -19,7 +19,7 @@ from sluicegate.money import MAX_NANO, TOKENS_PER_RATE, round_half_up
 from sluicegate.routing.catalog import Price
 from sluicegate.routing.catalog_shapes import ImagePrice
 
-ONCE = 10**6
+ONCE: Final = 10**6
 """A service tier's multiplier that changes nothing; multipliers are in millionths."""
 _FEW = 1 << 22
 _CHEAP = 1 << 39
@@ -39,7 +39,7 @@ class Prompt(NamedTuple):
     """Those of its tokens that are pictures or sound."""
 
 
-PLAIN = Prompt()
+PLAIN: Final = Prompt()
 """Of nearly every request, or where nothing is dearer than text."""
 
 

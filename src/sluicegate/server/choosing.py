@@ -4,7 +4,7 @@ Both are for keys that may override, and are refused in the client's format for 
 tried is `deployments`' and `routing.route`'s.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,8 +13,8 @@ from sluicegate.errors import BadRequest, Forbidden, ModelNotFound
 from sluicegate.routing.catalog import Catalogue, Deployment, Model
 from sluicegate.wire.translation import AdmittedRequest
 
-PROVIDER_HEADER = b"x-sluicegate-provider"
-MODELS = "models"
+PROVIDER_HEADER: Final = b"x-sluicegate-provider"
+MODELS: Final = "models"
 """The field of a body that names models to fall back on."""
 MAX_FALLBACKS = 10
 

@@ -17,7 +17,7 @@ import socket
 import struct
 import termios
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate.errors import (
     ClientError,
@@ -41,20 +41,20 @@ MAX_AGE_S = 300.0
 """Age at which it closes, likewise."""
 LINGER_S = 2.0
 """How long an early answer waits, discarding what the client still sends, before its connection closes."""
-LOW_WATER_BYTES = 16_384
+LOW_WATER_BYTES: Final = 16_384
 """Unsent bytes of an answer below which its writer may go on."""
 READ_AHEAD_BYTES = 65_536
 """What is kept of a client that sends on while its answer runs."""
 
-_NEVER = float("inf")
+_NEVER: Final = float("inf")
 _RESET = struct.pack("ii", 1, 0)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # States of a connection, and what a read means in each.
-_HEAD = 0  # a request's head, or the first byte of one
-_BODY = 1  # the rest of a request's body
-_BUSY = 2  # the application has the request: kept for later
-_PARTING = 3  # answered early: discarded
+_HEAD: Final = 0  # a request's head, or the first byte of one
+_BODY: Final = 1  # the rest of a request's body
+_BUSY: Final = 2  # the application has the request: kept for later
+_PARTING: Final = 3  # answered early: discarded
 _CLOSED = 4  # discarded
 
 log = logging.getLogger(__name__)

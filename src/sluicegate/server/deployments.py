@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 from zlib import crc32
 
 from sluicegate.errors import UpstreamError, UpstreamStatus
@@ -36,7 +37,7 @@ from sluicegate.server.telemetry import log
 
 TURN_S = 5.0
 """Counts are of this span and the one before it."""
-MAX_STANDINGS = 10_000
+MAX_STANDINGS: Final = 10_000
 """Deployments that are remembered; clients choose ids under a wildcard."""
 TOLD_AGAIN_S = 1.0
 """A deployment that goes on cooling is told to others only where it takes so much longer."""

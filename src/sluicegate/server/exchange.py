@@ -8,7 +8,7 @@ Source: RFC 9112 (6 message body, 9.3 persistence).
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sluicegate.errors import InternalError, SluicegateError
 from sluicegate.server.http_head import Header, HeadMemo, RequestHead
@@ -16,13 +16,13 @@ from sluicegate.server.http_head import Header, HeadMemo, RequestHead
 if TYPE_CHECKING:
     from sluicegate.server.client_connection import InboundConnection
 
-HIGH_WATER_BYTES = 65_536
+HIGH_WATER_BYTES: Final = 65_536
 """Unsent bytes of an answer above which its writer is told to pause."""
 
-_CLOSE = b"connection: close\r\n"
+_CLOSE: Final = b"connection: close\r\n"
 _NO_HEADERS: list[Header] = []
 _NO_MEMO = HeadMemo()
-_STATUS_LINES = {
+_STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 

@@ -10,6 +10,7 @@ Source: RFC 9112 (message syntax, framing, smuggling), RFC 9110 (Host, Expect, C
 
 import re
 from collections.abc import Callable
+from typing import Final
 
 import httptools
 
@@ -22,13 +23,13 @@ from sluicegate.errors import (
     UriTooLong,
 )
 
-MAX_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS = 128
 MAX_TARGET_BYTES = 8_192
 MAX_CHUNK_LINE_BYTES = 256
 MAX_TRAILER_BYTES = 8_192
 
-END_OF_HEAD = b"\r\n\r\n"
+END_OF_HEAD: Final = b"\r\n\r\n"
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([!-~]+) HTTP/1\.([01])\r\n")

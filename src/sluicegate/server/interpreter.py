@@ -7,7 +7,7 @@ On the same format bytes pass with edits at their offsets; across formats everyt
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -60,9 +60,9 @@ EVENT_STREAM = (
     b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
 )
 ARRAY = b"content-type: application/json\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
-_FORGETFUL: frozenset[Format] = frozenset({"chat", "responses", "gemini"})
+_FORGETFUL: Final[frozenset[Format]] = frozenset({"chat", "responses", "gemini"})
 """Formats whose clients need not send back what a model thought before a call."""
-_STREAM_MARKS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_STREAM_MARKS: Final = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 
 TextRequest = OpenAIRequest | AnthropicRequest | GeminiRequest

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ from sluicegate.server.settings_shapes import JournalSettings
 from sluicegate.server.telemetry import JOURNAL_FAILED, JOURNAL_RENEWED, log
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-TAIL_BYTES = 4 * 1024 * 1024
+TAIL_BYTES: Final = 4 * 1024 * 1024
 """Allocated ahead of the end, for settlements and checkpoints on a full disk."""
 STEP_BYTES = 1024 * 1024
 """How much is allocated at a time."""

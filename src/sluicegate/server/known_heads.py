@@ -9,15 +9,16 @@ alone.
 import os
 import re
 from hashlib import blake2b
+from typing import Final
 
 from sluicegate.server.http_head import RequestHead
 
 MAX_KNOWN = 512
-MAX_KNOWN_BYTES = 4096
+MAX_KNOWN_BYTES: Final = 4096
 """Longer heads are read each time."""
 MAX_LENGTH_DIGITS = 15
 
-_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,%d})\r\n" % MAX_LENGTH_DIGITS)
+_LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,%d})\r\n" % MAX_LENGTH_DIGITS)
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key", b"cookie"))
 
 

@@ -8,7 +8,7 @@ touched. A refusal is remembered for a moment, so that callers who hammer do not
 
 import asyncio
 import time
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.limits import Grant, Kind, Return, Want
@@ -22,11 +22,11 @@ from sluicegate.server.supervisor_link import SupervisorLink
 
 REMEMBER_S = 0.05
 """How long a refusal stands without asking again."""
-GATHER_S = 0.05
+GATHER_S: Final = 0.05
 """Corrections of tokens are gathered for so long."""
 MAX_TRIES = 4
 """A slice that arrives when its second is over is asked for again so often."""
-MAX_KNOWN = 20_000
+MAX_KNOWN: Final = 20_000
 """Keys and limits remembered, before all are looked at anew."""
 
 _WHOSE = {"key": "this API key", "account": "this account", "model": "this model", "route": "the provider"}

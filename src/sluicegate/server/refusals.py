@@ -5,15 +5,16 @@ Source: wire formats page `errors.md`, retries by the SDKs; contract E5.
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from sluicegate.errors import IdempotencyError, MethodNotAllowed, RateLimited, SluicegateError
 
-JSON = b"content-type: application/json\r\n"
+JSON: Final = b"content-type: application/json\r\n"
 MIN_RETRY_AFTER_S = 1
 MAX_RETRY_AFTER_S = 59
 """Longer waits put some SDKs to sleep for as long, and are ignored by others."""
 MAX_DROPPED_BYTES = 1024
-MAX_ID_CHARS = 256
+MAX_ID_CHARS: Final = 256
 
 _THOUSANDTHS = [f"{number:03}" for number in range(1000)]
 """In three digits: a format with places costs ten times as much as a look into a list."""

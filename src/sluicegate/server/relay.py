@@ -8,7 +8,7 @@ sends it after settlement. Clocks, keep-alives and the short hold of a finish ar
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from sluicegate.errors import (
     DecodeError,
@@ -25,15 +25,15 @@ from sluicegate.server.exchange import Exchange
 from sluicegate.server.upstream import BodyFeeder, UpstreamConnection
 from sluicegate.wire.upstream_errors import from_response
 
-END_GRACE_S = 1.0
+END_GRACE_S: Final = 1.0
 """How long the body of a complete answer may stay open before its connection is given up."""
 BODY_LOOK_S = 0.5
 """How often it is looked whether a request's body has passed, once an answer would be late without that."""
-MAX_ERROR_BYTES = 65_536
+MAX_ERROR_BYTES: Final = 65_536
 """What is read of an answer that is not a success."""
-MAX_ANSWER_BYTES = 268_435_456
+MAX_ANSWER_BYTES: Final = 268_435_456
 """The longest answer that is gathered whole."""
-NEVER = float("inf")
+NEVER: Final = float("inf")
 
 Ending = Literal["complete", "failed", "gone", "stopped"]
 """How an attempt ended: whole; by an error; the client left; we stopped it."""

@@ -7,11 +7,12 @@ which is never reused. The time keeps new rows together in the store's indexes.
 import os
 import re
 import time
+from typing import Final
 
 _ID = re.compile(r"req_([0-9a-f]{11})[0-9a-f]{24}([0-9a-f]{1,15})")
 
 
-_DRAWN = 256
+_DRAWN: Final = 256
 
 
 class RequestIds:

@@ -4,11 +4,12 @@ A module of its own because it is compiled, which the tally cannot be: its amoun
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.server.telemetry import OVERHEAD_SECONDS, SECONDS, TOKENS_PER_SECOND
 
-MAX_PLACES = 1000
+MAX_PLACES: Final = 1000
 """Pairs of a model and a provider that are counted before they are poured out."""
 
 

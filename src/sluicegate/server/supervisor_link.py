@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -47,7 +47,7 @@ from sluicegate.server.generation_messages import GenerationTold, RunningAsked, 
 from sluicegate.server.job_messages import JobAsked, JobTold, ObjectsTold
 from sluicegate.server.probe_messages import ProbeAsked, ProbeTold
 
-WAKE_S = 0.05
+WAKE_S: Final = 0.05
 """Wakes of the supervisor are gathered for so long."""
 LOOKUPS_PER_S = 200.0
 """Keys that are not in memory are asked for so often at the most; more are refused with 503."""

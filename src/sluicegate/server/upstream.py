@@ -10,7 +10,7 @@ Source: RFC 9112 (6.3 message body length, 9.3.1 retrying requests), RFC 9110 (1
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
@@ -31,14 +31,14 @@ KEEP_ALIVE_MARGIN_S = 1.0
 """A connection whose server names its idle limit is given up so much earlier."""
 STALE_WITHIN_S = 30.0
 """A reused connection that ends later than this after the request had not been dead: the provider had it."""
-MAX_HEAD_BYTES = 65_536
-MAX_INFORMATIONAL = 16
+MAX_HEAD_BYTES: Final = 65_536
+MAX_INFORMATIONAL: Final = 16
 """Answers of status 1xx taken before the final one."""
-JOIN_BYTES = 65_536
+JOIN_BYTES: Final = 65_536
 """Up to this size head and body are joined for one write."""
 
 _NEVER = float("inf")
-_WATCHED = frozenset((b"content-length", b"transfer-encoding", b"keep-alive"))
+_WATCHED: Final = frozenset((b"content-length", b"transfer-encoding", b"keep-alive"))
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ any wire format.
 import json
 import re
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from sluicegate.errors import DecodeError
 
-_TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TOP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = b" \t\n\r"
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SCALAR = rb'[^\s,\[\]{}"]++'
@@ -22,10 +22,10 @@ _MEMBER = re.compile(
     rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+(' + _STRING + rb"|" + _SCALAR + rb")?+", re.DOTALL
 )
 """A key and its value; the value is not matched where it is an array or an object."""
-_KEY = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
-_CLOSE = re.compile(rb"\s*+}\s*+\Z")
+_KEY: Final = re.compile(rb'[\s,]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
+_CLOSE: Final = re.compile(rb"\s*+}\s*+\Z")
 _FLAT = re.compile(_STRING + rb"|" + _SCALAR, re.DOTALL)
-_COLON = re.compile(rb"\s*+:\s*+")
+_COLON: Final = re.compile(rb"\s*+:\s*+")
 _JOINT = re.compile(rb"[\s,]*+")
 _BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
 """All up to the next bracket that is not inside a string."""

@@ -7,7 +7,7 @@ of each format; design page, "Tenants".
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -57,7 +57,7 @@ _OPAQUE: Mapping[Format, frozenset[str]] = {
 """What the client's own words stand under."""
 _ITEMS_IN = frozenset({"input", "output", "item", "data"})
 """Members of Responses that hold items, which have ids of their own."""
-_HINTS: Mapping[Format, tuple[bytes, ...]] = {
+_HINTS: Final[Mapping[Format, tuple[bytes, ...]]] = {
     "chat": (b'"file_id"',),
     "completions": (),
     "responses": (b"file_id", b"container_id", b"item_reference", b"_" + MARK.encode()),
@@ -65,7 +65,7 @@ _HINTS: Mapping[Format, tuple[bytes, ...]] = {
     "gemini": (b"file_search_store", b"fileSearchStore"),
 }
 """What a body holds that may name an id deep inside; of chat's sounds `ChatRequest` knows by itself."""
-_ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00[2-7]")
 _SERVICE_FILE = re.compile(rf"(?:https?://[^/]*\bgoogleapis\.com/.*)?files/[^/]++\Z|.*/files/{MARK}")
 """Of a Gemini file that the service keeps; any other address is nobody's."""
 _OWN_SKILL = "skill_"

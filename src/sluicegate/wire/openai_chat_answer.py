@@ -4,6 +4,8 @@ Put right as in a stream: model, id where it is missing or hidden, created, obje
 what SDKs stumble over in tool calls. Source: wire formats page `chat-completions.md`; contract C3, C6, C7, C9.
 """
 
+from typing import Final
+
 import msgspec
 
 from sluicegate.errors import DecodeError
@@ -20,7 +22,7 @@ from sluicegate.wire.openai_tool_calls import arguments_of
 from sluicegate.wire.openai_usage import ReportedUsage, names_none_of, with_members
 from sluicegate.wire.upstream_errors import is_nothing, read_stream_error
 
-_decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_answer: Final = msgspec.json.Decoder(Answer).decode
 
 
 class ChatAnswer:

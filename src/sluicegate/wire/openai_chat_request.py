@@ -6,7 +6,7 @@ Source: wire formats page `chat-completions.md`.
 
 import re
 from hashlib import blake2b
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -29,7 +29,7 @@ __all__ = ["MEDIA_TOKENS", "READ_KEYS", "ChatRequest", "estimate_input", "read_m
 
 
 _decode_messages = msgspec.json.Decoder(list[Message]).decode
-_decode_edges = msgspec.json.Decoder(Edges).decode
+_decode_edges: Final = msgspec.json.Decoder(Edges).decode
 
 
 class ChatRequest(OpenAIRequest):

@@ -4,7 +4,7 @@ The body is never rebuilt: what has to change (the model, options that are ours,
 Source: wire formats pages `chat-completions.md` and `completions.md`.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,9 +14,9 @@ from sluicegate.wire.json_text import quoted_name
 from sluicegate.wire.kept_ids import may_name_ids
 from sluicegate.wire.request_edges import ReadBody, other_models, tier_named
 
-MAX_CHOICES = 128
+MAX_CHOICES: Final = 128
 _OTHER_MODELS = ("models", "fallbacks")
-_ASKING_USAGE = (b'{"include_usage":true}', b'{"include_usage": true}')
+_ASKING_USAGE: Final = (b'{"include_usage":true}', b'{"include_usage": true}')
 """How clients spell options that ask for usage and nothing else: a provider may have them as they are."""
 
 

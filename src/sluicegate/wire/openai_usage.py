@@ -1,6 +1,6 @@
 """Usage as the chat and completions formats spell it, read and written. Source: wire formats page `usage.md`."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ _TIERS = {
 }
 
 
-_decode_reported = msgspec.json.Decoder(Reported).decode
+_decode_reported: Final = msgspec.json.Decoder(Reported).decode
 
 
 def read_usage(raw: bytes | msgspec.Raw) -> Usage | None:
@@ -160,7 +160,7 @@ def write_usage(usage: Usage) -> bytes:
     return msgspec.json.encode(value)
 
 
-_decode_said = msgspec.json.Decoder(Said).decode
+_decode_said: Final = msgspec.json.Decoder(Said).decode
 
 
 def encode_usage(reported: bytes | None, usage: Usage) -> bytes:

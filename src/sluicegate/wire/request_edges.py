@@ -6,6 +6,7 @@ the gate reads. Everything deeper is left to each format.
 
 import re
 from collections.abc import Callable, Container
+from typing import Final
 
 import msgspec
 from mypy_extensions import mypyc_attr
@@ -14,7 +15,7 @@ from sluicegate.errors import BadRequest, DecodeError
 from sluicegate.wire import json_edit
 from sluicegate.wire.json_edit import Member
 
-READ_KEYS = frozenset(
+READ_KEYS: Final = frozenset(
     {
         "model",
         "messages",
@@ -33,15 +34,15 @@ READ_KEYS = frozenset(
     }
 )
 """Top-level keys that the gate reads: a duplicate would let one value be priced and another be served."""
-MESSAGE_TOKENS = 16
-BYTES_PER_TOKEN = 3
-MEDIA_TOKENS = 1600
-MEDIA_BYTES_PER_TOKEN = 40
-_MEDIA_SCAN_BYTES = 16_384
-_BASE64 = re.compile(rb"(?:;base64,|\"data\"\s*:\s*\")([A-Za-z0-9+/=_\-]{64,})")
-_IMAGE_BEHIND = re.compile(rb'"\s*+,\s*+"mime(?:T|_t)ype"\s*+:\s*+"image/', re.IGNORECASE)
+MESSAGE_TOKENS: Final = 16
+BYTES_PER_TOKEN: Final = 3
+MEDIA_TOKENS: Final = 1600
+MEDIA_BYTES_PER_TOKEN: Final = 40
+_MEDIA_SCAN_BYTES: Final = 16_384
+_BASE64: Final = re.compile(rb"(?:;base64,|\"data\"\s*:\s*\")([A-Za-z0-9+/=_\-]{64,})")
+_IMAGE_BEHIND: Final = re.compile(rb'"\s*+,\s*+"mime(?:T|_t)ype"\s*+:\s*+"image/', re.IGNORECASE)
 """Gemini's SDK says what the data is behind it."""
-_MEDIA_URL = re.compile(rb"\"url\"\s*:\s*\"https?://")
+_MEDIA_URL: Final = re.compile(rb"\"url\"\s*:\s*\"https?://")
 
 
 def read_members(body: bytes) -> list[Member]:

@@ -6,13 +6,13 @@ dropped. Source: WHATWG HTML, server-sent events, section 9.2.6.
 """
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluicegate.errors import DecodeError
 
 MAX_EVENT_BYTES = 16_777_216
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-BOM = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _NAMED = re.compile(rb"event: ([^\r\n]*+)\ndata: (\{[^\r\n]*+)\n\n")
 _NAMED_FRAME_BYTES = 16
 """What framing adds to an event's name and data."""
