@@ -31,7 +31,7 @@ from sluicegate.store import CommitResult, Store
 
 LOCK_WAIT_S = 5.0
 """How long the writer of a journal may still live when a supervisor starts; then it is killed."""
-GATHER_S = 0.1
+GATHER_S = 0.15
 """Least time between two commits: one alone costs as much as hundreds of rows in it."""
 RETRY_S = 1.0
 """Between tries while the store is away."""
@@ -103,19 +103,20 @@ class JournalDrain:
         waited for.
         """
         told = False
+        gather_s = min(GATHER_S, 0.75 * self._drain_every_s)
         while True:
             self._news.clear()
             try:
                 await self.drain()
                 told = False
-                pause_s = self._drain_every_s
+                pause_s = self._drain_every_s - gather_s
             except (StoreUnavailable, OSError) as error:
                 self.failures += 1
                 if not told:
                     log(JOURNAL_UNDRAINED, error=error)
                 told = True
                 pause_s = RETRY_S
-            await asyncio.sleep(GATHER_S)  # what comes meanwhile shares one commit
+            await asyncio.sleep(gather_s)  # what comes meanwhile shares one commit
             try:
                 async with asyncio.timeout(pause_s):
                     await self._news.wait()
