@@ -5,7 +5,7 @@ import gc
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from sluicegate.errors import ConnectFailed, StreamCut, UpstreamGarbled, UpstreamTimeout
 from sluicegate.routing.catalog_shapes import TlsFiles
 from sluicegate.server import upstream, upstream_pool
-from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.dialing import Origin
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.server.upstream_pool import UpstreamPool
@@ -21,18 +20,6 @@ from tests.server.http_world import Peer, Recorder, peer, read_request
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-
-
-@pytest.fixture
-async def pool() -> AsyncIterator[UpstreamPool]:
-    loop = asyncio.get_running_loop()
-    deadlines = Deadlines(loop)
-    pool = UpstreamPool(loop, deadlines)
-    yield pool
-    pool.close()
-    deadlines.close()
-    assert pool.open_connections == 0
-    await asyncio.sleep(0)
 
 
 @pytest.fixture

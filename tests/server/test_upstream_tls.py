@@ -22,17 +22,6 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 TO_END = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
-@pytest.fixture
-async def pool() -> AsyncIterator[UpstreamPool]:
-    loop = asyncio.get_running_loop()
-    deadlines = Deadlines(loop)
-    pool = UpstreamPool(loop, deadlines)
-    yield pool
-    pool.close()
-    deadlines.close()
-    assert pool.open_connections == 0
-
-
 @pytest.fixture(params=[ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 def server_context(certificates: Any, request: pytest.FixtureRequest) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -151,9 +151,7 @@ class InboundServer:
         """Stop what still runs; where no answer has begun, this is it."""
         self._stopped = error
         for task in self._running.values():
-            self.loop.call_soon(
-                task.cancel
-            )  # not before a request that has just come has its task's attention
+            self.loop.call_soon(task.cancel)  # after its first turn: a request may just have come
 
     def abort_all(self) -> None:
         """Reset what is still open."""

@@ -9,31 +9,33 @@ _NO_NAMESPACES: Mapping[str, tuple[str, str]] = {}
 _NO_MEMBERS: Mapping[str, msgspec.Raw] = {}
 _NO_TOOLS: frozenset[str] = frozenset()
 
+_FIELDS = (
+    "array",
+    "close_id",
+    "continuous_usage",
+    "created",
+    "custom_tools",
+    "echo",
+    "hide_provider",
+    "id",
+    "input_estimate",
+    "kept",
+    "legacy_functions",
+    "model",
+    "namespaces",
+    "previous_id",
+    "raw",
+    "search_sources",
+    "search_tool",
+    "tool_names",
+    "usage_shown",
+)
+
 
 class Asked:
     """One attempt's."""
 
-    __slots__ = (
-        "array",
-        "close_id",
-        "continuous_usage",
-        "created",
-        "custom_tools",
-        "echo",
-        "hide_provider",
-        "id",
-        "input_estimate",
-        "kept",
-        "legacy_functions",
-        "model",
-        "namespaces",
-        "previous_id",
-        "raw",
-        "search_sources",
-        "search_tool",
-        "tool_names",
-        "usage_shown",
-    )
+    __slots__ = _FIELDS
 
     def __init__(
         self,
@@ -93,23 +95,8 @@ class Asked:
 
     def under(self, id: str) -> "Asked":
         """Return the same, for an answer with another id."""
-        other = Asked(
-            model=self.model,
-            id=id,
-            created=self.created,
-            hide_provider=self.hide_provider,
-            input_estimate=self.input_estimate,
-            usage_shown=self.usage_shown,
-            continuous_usage=self.continuous_usage,
-            array=self.array,
-            legacy_functions=self.legacy_functions,
-            echo=self.echo,
-            tool_names=self.tool_names,
-            custom_tools=self.custom_tools,
-            namespaces=self.namespaces,
-            search_tool=self.search_tool,
-            raw=self.raw,
-        )
-        other.search_sources = self.search_sources
-        other.close_id, other.previous_id, other.kept = self.close_id, self.previous_id, self.kept
+        other = Asked(model=self.model, id=id, created=self.created)
+        for field in _FIELDS:
+            if field != "id":
+                setattr(other, field, getattr(self, field))
         return other
