@@ -21,7 +21,6 @@ from tests.conftest import KEY, StartInProcess
 from tests.fakes import Client, Response
 from tests.server.http_world import Peer, Recorder, peer
 from tests.server.test_uploads import LARGE, SOUND, config_of, form, head, post
-from tests.server.test_upstream import pool as pool
 
 ASKED = Asked(model="public", id="id", created=1)
 TRANSCRIBE = "/v1/audio/transcriptions"
