@@ -10,6 +10,7 @@ from typing import Any
 
 from sluicegate.messages import Usage, UsageSource
 from sluicegate.server import worker_slots
+from sluicegate.server.journal import RecordOwner
 from sluicegate.server.tab import Tab
 
 WORKER = "--worker"
@@ -20,13 +21,19 @@ class UnbilledTab(Tab):
 
     __slots__ = ()
 
-    def reserve_now(self, input_tokens: int, output_tokens: int, longest_input: int = 0) -> bool:
+    def reserve_now(
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        longest_input: int = 0,
+        owner: RecordOwner | None = None,
+    ) -> bool:
         """Hold nothing."""
         self.held = self.prepaid = False
         self.open = True
         return True
 
-    def settle_now(self, usage: Usage, source: UsageSource) -> bool:
+    def settle_now(self, usage: Usage, source: UsageSource, owner: RecordOwner | None = None) -> bool:
         """Charge nothing, and write nothing down."""
         self.settled = True
         self.row.usage, self.row.usage_source = usage, source

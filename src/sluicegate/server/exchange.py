@@ -92,6 +92,7 @@ class Exchange(RequestHead):
         "received_at",
         "request_id",
         "route",
+        "settling",
         "write_timed_out",
     )
 
@@ -125,6 +126,8 @@ class Exchange(RequestHead):
     """The client left, or the connection was aborted."""
     held_end: HeldEnd | None
     """Takes the answer's end in our place, where it has to wait for something."""
+    settling: bool
+    """The answer is whole, and leaves when its settlement is written: in this turn of the loop, or the next."""
     write_timed_out: bool
     """The client was dropped because it did not read."""
     on_gone: Callable[[], None] | None
@@ -146,7 +149,7 @@ class Exchange(RequestHead):
         self.request_id = ""
         self.max_body_bytes = max_body_bytes
         self.closing = True
-        self.answered = self.ended = self.gone = self.write_timed_out = False
+        self.answered = self.ended = self.gone = self.settling = self.write_timed_out = False
         self.caller = self.route = self.held_end = None
         self.on_gone = self.on_pause = self.on_resume = None
 

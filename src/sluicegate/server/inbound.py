@@ -179,6 +179,7 @@ class InboundServer:
             hand.next = self.loop.create_future()
             hand.task = self.loop.create_task(self._work(hand))
         self._running[exchange] = hand.task
+        self.deadlines.woken += 1
         hand.next.set_result(exchange)
 
     async def _work(self, hand: _Hand) -> None:
@@ -193,6 +194,7 @@ class InboundServer:
             del hand.task  # which refers to us
 
     async def _handle(self, exchange: Exchange) -> None:
+        self.deadlines.runs_on()
         try:
             await self.app.handle(exchange)
         except asyncio.CancelledError:
@@ -203,7 +205,7 @@ class InboundServer:
             self._fail(exchange, error)
         finally:
             del self._running[exchange]
-            if not exchange.ended:
+            if not (exchange.ended or exchange.settling):
                 exchange.give_up()
             if self._emptied is not None:
                 self._note_emptied()

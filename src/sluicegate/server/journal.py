@@ -1,5 +1,8 @@
 """The append-only file into which a worker writes reservations and settlements before they count.
 
+Where several requests are at work in one turn of the loop, their records are gathered and written at once, and what
+depends on them is held back until then.
+
 What its files look like is in `server.journal_segment`. A segment whose fsync failed is trusted no more, since nobody
 knows what the disk has of it and a later success would not tell: nothing is written until the disk takes a new segment,
 which repeats at its head what is open.
@@ -15,7 +18,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -66,9 +69,32 @@ class _Begun(NamedTuple):
     keeps_space: bool
 
 
+class RecordOwner(Protocol):
+    """Who waits for a record that was gathered. Neither call may raise, and only one of them comes, once."""
+
+    def written(self) -> None:
+        """Take note that the record outlives this process: what depends on it may leave."""
+        ...
+
+    def unwritten(self, error: StoreUnavailable) -> None:
+        """Take note that it is not in the file and never will be."""
+        ...
+
+
+class _Gathered:
+    """A record that is to be written with others."""
+
+    __slots__ = ("owner", "record", "size")
+
+    def __init__(self, record: Reserved | Settled, size: int, owner: RecordOwner) -> None:
+        self.record = record
+        self.size = size
+        self.owner = owner
+
+
 class JournalWriter:
-    """One worker's journal. A record that `append` took survives kill -9; `synced` waits for the disk, where
-    the operator asked for that.
+    """One worker's journal. A record that `append` took survives kill -9, as does one whose owner was told that it is
+    `written`; `synced` waits for the disk, where the operator asked for that.
 
     Must be made and used in the thread of the loop.
     """
@@ -97,6 +123,9 @@ class JournalWriter:
         self._pack_checksum = CHECKSUM.pack_into
         self._checksum_of = zlib.crc32
         self._buffer = bytearray(2048)
+        self._frames = bytearray()
+        """Of the records that are gathered."""
+        self._gathered: list[_Gathered] = []
         self._pending: dict[str, _Place] = {}
         """The open reservations."""
         self._extended: dict[str, list[_Place]] = {}
@@ -145,6 +174,11 @@ class JournalWriter:
         return self._end
 
     @property
+    def gathering(self) -> bool:
+        """Whether records wait to be written with others."""
+        return bool(self._gathered)
+
+    @property
     def failed(self) -> bool:
         """Whether the disk has failed, and nothing is written until it takes a new segment."""
         return self._failure is not None
@@ -155,17 +189,66 @@ class JournalWriter:
         Raises:
             StoreUnavailable: it was not written, and the file is as before.
         """
+        if self._gathered:  # they came before
+            self.write_gathered()
+        size = self._frame(record)
+        self._write(self._buffer, size)
+        self._note(record, self._end - size, size)
+        self._note_written()
+
+    def gather(self, record: Reserved | Settled, owner: RecordOwner) -> None:
+        """Take a record to be written with others: by `write_gathered`, or else in the loop's next turn.
+
+        Raises:
+            StoreUnavailable: it was not taken, and its owner will not be told of it.
+        """
+        if self._failure is not None:
+            raise StoreUnavailable(self._failure)
+        size = self._frame(record)
+        if not self._gathered:
+            self._loop.call_soon(self.write_gathered)
+        self._frames += self._buffer
+        self._gathered.append(_Gathered(record, size, owner))
+
+    def write_gathered(self) -> None:
+        """Write all that was gathered in one piece, and tell the owners how that went."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered = []
+        frames, self._frames = self._frames, bytearray()
+        at = self._end
+        try:
+            self._write(frames, len(frames))
+        except StoreUnavailable as error:
+            for one in gathered:
+                one.owner.unwritten(error)
+            return
+        for one in gathered:
+            self._note(one.record, at, one.size)
+            at += one.size
+        self._note_written()
+        for one in gathered:
+            one.owner.written()
+
+    def _frame(self, record: Record) -> int:
+        """Make the frame of a record, in the buffer, and room for it; return its size. Raises StoreUnavailable."""
         buffer = self._buffer
         self._encode_into(record, buffer, 16)
         size = len(buffer)
         self._pack_frame(buffer, 0, self._marker, 0, size - 16)
         self._pack_checksum(buffer, CHECKSUM_AT, self._checksum_of(buffer, self._before_length))
+        after = len(self._frames) + size
+        if self._end + after + TAIL_BYTES > self._allocated:
+            kind = type(record)
+            self._make_room(after, urgent=kind is Settled or kind is Checkpoint or kind is HandedOver)
+        return size
+
+    def _note(self, record: Record, start: int, size: int) -> None:
+        """Remember where the record of an open request stands, or that it is open no more."""
         kind = type(record)
-        if self._end + size + TAIL_BYTES > self._allocated:
-            self._make_room(size, urgent=kind is Settled or kind is Checkpoint or kind is HandedOver)
-        self._write(buffer, size)
         if kind is Reserved:
-            self._pending[record.request_id] = _Place(self._end - size, size)
+            self._pending[record.request_id] = _Place(start, size)
         elif kind is Settled or kind is HandedOver:
             self._pending.pop(record.request_id, None)
             if self._extended:
@@ -173,11 +256,14 @@ class JournalWriter:
             if self._checkpoints:
                 self._checkpoints.pop(record.request_id, None)
         elif record.request_id in self._pending:
-            place = _Place(self._end - size, size)
+            place = _Place(start, size)
             if kind is Checkpoint:
                 self._checkpoints[record.request_id] = place
             elif kind is Extended:
                 self._extended.setdefault(record.request_id, []).append(place)
+
+    def _note_written(self) -> None:
+        """Have the disk get what was written, and go on in the next segment where this one is full."""
         if not self._dirty:
             self._dirty = True
             self._schedule_flush()
@@ -201,6 +287,7 @@ class JournalWriter:
 
     def close(self) -> None:
         """End the journal: give back the space kept, let the disk have it, release the lock."""
+        self.write_gathered()
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None

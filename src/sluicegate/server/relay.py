@@ -84,6 +84,8 @@ class Relay(ABC):
         "_secrets",
         "_started_at",
         "_total_due_at",
+        "_unsent",
+        "_woke",
         "done",
         "due_at",
         "error",
@@ -132,6 +134,10 @@ class Relay(ABC):
         self._paused = False
         self._error_body: list[bytes] = []
         self._error_bytes = 0
+        self._unsent: tuple[bytes, bytes] | None = None
+        """Head and body of a request that is held back."""
+        self._woke = False
+        """Who waits for the end has been woken, and has not run on yet."""
 
     def begin(
         self,
@@ -140,12 +146,14 @@ class Relay(ABC):
         body: bytes,
         feeder: BodyFeeder | None = None,
         shared: bool = False,
+        held: bool = False,
     ) -> None:
         """Send the request. Who begins waits for `done`, and calls `leave` whatever comes of that.
 
         Args:
             feeder: gives the rest of the body.
             shared: another attempt runs beside; who leads the two tells us of the client.
+            held: it is sent by `send_held`, in this turn of the loop or the next.
         """
         self._connection = connection
         self._feeder = None if feeder is None or feeder.complete else feeder
@@ -157,10 +165,22 @@ class Relay(ABC):
         if exchange.gone:
             self.client_left()
         self._deadlines.add(self)
-        if not self.done.done():
+        if held:
+            self._unsent = (head, body)
+        elif not self.done.done():
             connection.send(head, body, self, feeder)
             if exchange.paused:
                 self.pause()
+
+    def send_held(self) -> None:
+        """Send a request that was held back, unless the attempt has ended meanwhile."""
+        unsent, self._unsent = self._unsent, None
+        connection = self._connection
+        if unsent is None or connection is None or self.done.done():
+            return
+        connection.send(unsent[0], unsent[1], self)
+        if self._exchange.paused:
+            self.pause()
 
     async def ended(self) -> Ending:
         """Wait until the answer has ended; return how. `error` says why it failed."""
@@ -172,6 +192,9 @@ class Relay(ABC):
     def leave(self) -> None:
         """Look no more at the client, and see to the connection where the answer's body has not ended."""
         exchange = self._exchange
+        if self._woke:
+            self._woke = False
+            self._deadlines.runs_on()
         self._deadlines.discard(self)
         if exchange.on_gone == self.client_left:
             exchange.on_gone = exchange.on_pause = exchange.on_resume = None
@@ -303,6 +326,8 @@ class Relay(ABC):
     def _finish(self, ending: Ending, error: SluicegateError | None = None) -> None:
         if not self.done.done():
             self.error = error
+            self._woke = True
+            self._deadlines.woken += 1
             self.done.set_result(ending)
 
     def client_left(self) -> None:

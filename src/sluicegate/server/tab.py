@@ -31,7 +31,7 @@ from sluicegate.messages import Usage, UsageSource
 from sluicegate.money import format_usd
 from sluicegate.routing.catalog import Price
 from sluicegate.server.credit import Credit
-from sluicegate.server.journal import JournalWriter
+from sluicegate.server.journal import JournalWriter, RecordOwner
 from sluicegate.server.supervisor_link import SupervisorLink
 from sluicegate.server.telemetry import SETTLEMENTS_OWED, log
 
@@ -183,11 +183,19 @@ class Tab:
         cost = charge(self._price, usage, self._tier)[0]
         return min(cost, self.reserved_nano) if self.held else cost
 
-    def reserve_now(self, input_tokens: int, output_tokens: int, longest_input: int = 0) -> bool:
+    def reserve_now(
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        longest_input: int = 0,
+        owner: RecordOwner | None = None,
+    ) -> bool:
         """Hold the money for a request and journal it, where nobody has to be asked for credit.
 
         Args:
             longest_input: of several calls, what the longest reads.
+            owner: the record is gathered with others; who is told when it is written, and calls `give_back` where it
+                is not. None: it is written now.
         Returns:
             Whether that is done; else nothing is held yet, and `reserve_slowly` comes next.
         Raises:
@@ -199,7 +207,7 @@ class Tab:
             amount = self.hold_for(input_tokens, output_tokens)
             if self._budget is not None or not self._till.credit.try_reserve(self._key.account_id, amount):
                 return False
-        self._put_down(amount, input_tokens, output_tokens)
+        self._put_down(amount, input_tokens, output_tokens, owner)
         return True
 
     async def reserve_slowly(self, input_tokens: int, output_tokens: int, *, may_cut: bool) -> int:
@@ -217,24 +225,34 @@ class Tab:
         self._put_down(amount, input_tokens, output_tokens)
         return output_tokens
 
-    def _put_down(self, amount: int, input_tokens: int, output_tokens: int) -> None:
+    def _put_down(
+        self, amount: int, input_tokens: int, output_tokens: int, owner: RecordOwner | None = None
+    ) -> None:
         """Journal what is held; where that cannot be, it is free again."""
         self.reserved_nano = amount
         self._input_tokens, self._covered = input_tokens, output_tokens
+        record = Reserved(
+            request_id=self.row.request_id,
+            account_id=self._key.account_id,
+            amount_nano=amount,
+            row=self.row,
+            on_crash=self.on_crash,
+        )
         try:
-            self._till.journal.append(
-                Reserved(
-                    request_id=self.row.request_id,
-                    account_id=self._key.account_id,
-                    amount_nano=amount,
-                    row=self.row,
-                    on_crash=self.on_crash,
-                )
-            )
+            if owner is None:
+                self._till.journal.append(record)
+            else:
+                self._till.journal.gather(record, owner)
         except StoreUnavailable:
             self._free(amount)
             raise
         self.open = True
+
+    def give_back(self) -> None:
+        """Free what is held by a reservation that could not be written: the request was never admitted."""
+        self.open = False
+        self._free(self.reserved_nano)
+        self.reserved_nano = 0
 
     async def _hold(self, input_tokens: int, output_tokens: int, may_cut: bool) -> tuple[int, int]:
         """Hold the money for a request, or for as much of it as may be; return the amount and the output tokens."""
@@ -404,9 +422,12 @@ class Tab:
         except StoreUnavailable:
             return  # it carries no charge: the settlement, which has a place of its own, matters more
 
-    def settle_now(self, usage: Usage, source: UsageSource) -> bool:
+    def settle_now(self, usage: Usage, source: UsageSource, owner: RecordOwner | None = None) -> bool:
         """Charge for what was used and journal it, once; the row says what was charged.
 
+        Args:
+            owner: the record is gathered with others; who is told when it is written, and calls `close` then, or `owe`
+                where it is not. None: it is written now.
         Returns:
             Whether that is done; else the charge is more than is held, or the disk is waited for: the row says what it
             is, and `settle_slowly` comes next.
@@ -421,9 +442,14 @@ class Tab:
         row.list_cost_nano_usd = row.cost_nano_usd = list_cost
         if self._till.synced or (self.held and list_cost > self.reserved_nano):
             return False
-        self._journal_settlement()
-        self._close(list_cost)
+        self._journal_settlement(owner)
+        if owner is None:
+            self._close(list_cost)
         return True
+
+    def close(self) -> None:
+        """Free what was held beyond the charge of a settlement that was gathered, and is written now."""
+        self._close(self.row.cost_nano_usd)
 
     async def settle_slowly(self) -> None:
         """Do the rest of what `settle_now` began; the row says what credit did not reach, too.
@@ -448,18 +474,24 @@ class Tab:
         finally:  # what the journal has stands, whatever the disk says
             self._close(row.cost_nano_usd)
 
-    def _journal_settlement(self) -> None:
+    def _journal_settlement(self, owner: RecordOwner | None = None) -> None:
         self.settled = True
         row = self.row
+        record = Settled(request_id=row.request_id, account_id=self._key.account_id, row=row)
         try:
-            self._till.journal.append(
-                Settled(request_id=row.request_id, account_id=self._key.account_id, row=row)
-            )
+            if owner is None:
+                self._till.journal.append(record)
+            else:
+                self._till.journal.gather(record, owner)
         except StoreUnavailable:
-            self._note_broken_off()
-            self.owed = True
-            self._till.owe(self)
+            self.owe()
             raise
+
+    def owe(self) -> None:
+        """Settle later, as a crash now would: the journal has not taken the settlement."""
+        self._note_broken_off()
+        self.owed = True
+        self._till.owe(self)
 
     def _note_broken_off(self) -> None:
         """Remember what was produced as a last checkpoint would, for `resolve`."""

@@ -74,6 +74,7 @@ class TriedRequest(MidstreamRequest):
         except Exception:
             await self._end_broken()
             raise
+        self._write_reservation()
         try:
             used = self._end_at_once() if ending == "complete" else -1
             return used if used >= 0 else await self._end(ending, error)
@@ -85,6 +86,17 @@ class TriedRequest(MidstreamRequest):
             if not self._tab.settled:
                 await self._end_broken()
             raise
+
+    def _write_reservation(self) -> None:
+        """Wait no more for others to write the reservation with.
+
+        Raises:
+            StoreUnavailable: it could not be written, so the request was never admitted.
+        """
+        if self._unwritten:
+            self._bench.till.journal.write_gathered()
+        if self._unreserved is not None:
+            raise self._unreserved
 
     async def _end_broken(self) -> None:
         """Settle a request that a fault of ours broke, so that nothing stays held for it."""
@@ -180,6 +192,13 @@ class TriedRequest(MidstreamRequest):
         except (ClientError, UpstreamError) as refusal:
             return "failed", refusal
         interpreter, exchange = self._interpreter, self._exchange
+        if self._unwritten and (
+            self._bench.deadlines.woken == 0 or self._model.hedge_percentile is not None
+        ):  # nobody comes after it, or its time until the first token is measured from here
+            try:
+                self._write_reservation()
+            except StoreUnavailable as failure:
+                return "stopped", failure
         if not (interpreter.wanted or interpreter.upload is not None or exchange.gone) and not self._stopping:
             connection = self._bench.pool.take(prepared[2].origin)
             if connection is not None:
@@ -188,6 +207,7 @@ class TriedRequest(MidstreamRequest):
 
     async def _start_slowly(self, deployment: Deployment, prepared: Prepared | None) -> Outcome | Relay:
         try:
+            self._write_reservation()
             if prepared is None:
                 await self._admit_at(deployment)
                 prepared = self._prepare(deployment)
@@ -215,7 +235,7 @@ class TriedRequest(MidstreamRequest):
             self._bench.served.overheads.add(self._called - self._started)
         upload = self._interpreter.upload
         if upload is None:
-            relay.begin(connection, self._head(format, provider, target, body), body)
+            relay.begin(connection, self._head(format, provider, target, body), body, held=self._unwritten)
         else:
             relay.begin(connection, *self._begin_upload(upload, target), upload)
         return relay

@@ -4,6 +4,7 @@ Nothing that completes an answer leaves before its settlement is journalled; wha
 """
 
 import asyncio
+import logging
 import time
 from typing import Literal
 
@@ -31,11 +32,48 @@ from sluicegate.wire.cost import bill
 from sluicegate.wire.openai_responses_passed_answer import ResponsesAnswer
 from sluicegate.wire.unary.jobs import JobAnswer, told
 
+log = logging.getLogger(__name__)
+
 
 class EndingRequest(RequestState):
-    """A request that can be ended."""
+    """A request that can be ended. It owns its records in the journal: the reservation, and then the settlement."""
 
     __slots__ = ()
+
+    def written(self) -> None:
+        """A record that was gathered is written: send what waits for it."""
+        if self._unwritten:
+            self._unwritten = False
+            if self._relay is not None:
+                self._relay.send_held()
+            return
+        exchange, answer = self._exchange, self._held_answer
+        exchange.settling = False
+        self._tab.close()
+        self._bench.served.settled(self._row)
+        if answer is None:  # it broke after it was settled, and the client has been told
+            return
+        self._held_answer = None
+        try:
+            self._send_farewell(answer)
+        except Exception:  # nobody waits for us who could tell the client
+            log.exception("a settled answer could not be sent: %s", self.request_id)
+            exchange.give_up()
+
+    def unwritten(self, error: StoreUnavailable) -> None:
+        """A record that was gathered could not be written: what waits for it never leaves."""
+        if self._unwritten:
+            self._unwritten = False
+            self._unreserved = error
+            self._tab.give_back()
+            if self._relay is not None:
+                self._relay.stop(error)
+            return
+        self._exchange.settling = False
+        self._tab.owe()
+        if self._held_answer is not None and not self._exchange.gone:
+            self._held_answer = None
+            self._tell_failure(error)
 
     def _end_at_once(self) -> int:
         """Settle and end a whole answer, as nearly all of them can be, without waiting for anything.
@@ -43,19 +81,27 @@ class EndingRequest(RequestState):
         Returns:
             The tokens used; -1: something has to be waited for, or the answer is not an ordinary one.
         """
-        answer, meter = self._answer, self._meter
-        if self._exchange.gone or self._keeping is not None or meter.late:
+        answer, meter, exchange = self._answer, self._meter, self._exchange
+        if exchange.gone or self._keeping is not None or meter.late:
             return -1
         if answer is not None and (isinstance(answer, JobAnswer) or self._runs_on()):
             return -1
         usage, source = meter.final()
         self._note_end("ok", None, usage)
-        if not self._tab.settle_now(usage, source):
+        # A stream's end is built from what its codec forgets by that: nothing could be told in its stead.
+        together = answer is not None and self.claimed is None and self._writes_with_others
+        if not self._tab.settle_now(usage, source, self if together else None):
             return -1
         if self._standing.breaker is not CLOSED:
             self._bench.deployments.worked(self._standing)
-        self._bench.served.settled(self._row)
-        self._send_farewell(self._whole(usage, source))
+        if together:
+            self._held_answer = self._whole(usage, source)
+            exchange.settling = True
+            if self._bench.deadlines.woken == 0:
+                self._bench.till.journal.write_gathered()
+        else:
+            self._bench.served.settled(self._row)
+            self._send_farewell(self._whole(usage, source))
         return (usage.input_tokens or 0) + (usage.output_tokens or 0)
 
     async def _end(self, ending: Ending, error: SluicegateError | None) -> int:

@@ -192,12 +192,16 @@ class ServedRequest(TriedRequest):
 
     def _reserve_now(self) -> bool:
         """Hold what the request may cost, where nobody has to be asked. Raises StoreUnavailable."""
-        request = self._request
+        request, output = self._request, self._reserved_output
+        owner = self if self._writes_with_others else None
         if request.choices == 1:
-            return self._tab.reserve_now(request.input_estimate, self._reserved_output)
-        return self._tab.reserve_now(
-            self._input_of_all_calls(), self._reserved_output, request.input_estimate
-        )
+            reserved = self._tab.reserve_now(request.input_estimate, output, 0, owner)
+        else:
+            reserved = self._tab.reserve_now(
+                self._input_of_all_calls(), output, request.input_estimate, owner
+            )
+        self._unwritten = reserved and owner is not None
+        return reserved
 
     async def _reserve(self) -> None:
         """Have what the request may cost held. Raises InsufficientBalance, StoreUnavailable."""

@@ -14,7 +14,7 @@ from sluicegate.billing.accounts import KeyRecord
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.meter import Meter
 from sluicegate.billing.profiles import Switches
-from sluicegate.errors import SluicegateError, UpstreamError
+from sluicegate.errors import SluicegateError, StoreUnavailable, UpstreamError
 from sluicegate.routing.catalog import Deployment, Model, StreamClocks
 from sluicegate.server.background import Run
 from sluicegate.server.choosing import Served
@@ -50,6 +50,7 @@ _REQUEST_SLOTS = (
     "_failures",
     "_finish_left",
     "_form_bytes",
+    "_held_answer",
     "_hedged",
     "_first_content",
     "_interpreter",
@@ -82,6 +83,8 @@ _REQUEST_SLOTS = (
     "_targets",
     "_ticket",
     "_tried",
+    "_unreserved",
+    "_unwritten",
     "_watched",
     "_wishes",
     "claimed",
@@ -152,6 +155,12 @@ class RequestState:
         self.due_at = math.inf
         """When the next checkpoint is due, once the stream has begun."""
         self._stopping: SluicegateError | None = None
+        self._unwritten = False
+        """Its reservation waits to be written with others: nothing may be sent to a provider yet."""
+        self._unreserved: StoreUnavailable | None = None
+        """Why its reservation could not be."""
+        self._held_answer: bytes | None = None
+        """What ends the answer, while its settlement waits to be written with others."""
         self._previous_id: str | None = None
         """Of the answer that the client goes on from, as it spelled it."""
         self._own_input: bytes | None = None
@@ -217,6 +226,12 @@ class RequestState:
     def _checkpoints(self) -> bool:
         """Whether a crash charges for what was produced until then."""
         return self._tab.on_crash == "produced"
+
+    @property
+    def _writes_with_others(self) -> bool:
+        """Whether more records come to the journal in this turn of the loop: a write costs as much as two of them."""
+        bench = self._bench
+        return (bench.deadlines.woken > 0 or bench.till.journal.gathering) and bench.other_tab is None
 
     def _wanted_output(self) -> int:
         """Return the output to expect: without a limit of the client's, of the model that may give the most."""
