@@ -287,20 +287,26 @@ class Gateway:
         except SluicegateError:
             return  # the request itself will be told
 
-    def handle(self, exchange: Exchange) -> Serving:
-        """Begin to serve one whole request: what is returned runs as long as it does."""
+    def handle(self, exchange: Exchange) -> Serving | None:
+        """Begin to serve one whole request: what is returned runs as long as it does; None where it runs by itself."""
         exchange.request_id = self._request_ids.new()
-        key = exchange.caller
-        return self._begin(exchange, key) if isinstance(key, KeyRecord) else self._find_and_begin(exchange)
-
-    async def _find_and_begin(self, exchange: Exchange) -> None:
-        await self._begin(exchange, await self._auth.find(exchange))
-
-    def _begin(self, exchange: Exchange, key: KeyRecord) -> Serving:
-        route = exchange.route
+        key, route = exchange.caller, exchange.route
         assert isinstance(route, Route)
-        begin = self._generate if route.kind == "generate" else self._serve
-        return begin(exchange, key, route, exchange.request_id)
+        if not isinstance(key, KeyRecord):
+            return self._find_and_serve(exchange, route)
+        if route.kind != "generate":
+            return self._serve(exchange, key, route, exchange.request_id)
+        request = self._read(exchange, key, route)
+        return (
+            request.begin() if exchange.idempotency_key is None else self._serve_once(exchange, key, request)
+        )
+
+    async def _find_and_serve(self, exchange: Exchange, route: Route) -> None:
+        key = await self._auth.find(exchange)
+        if route.kind != "generate":
+            await self._serve(exchange, key, route, exchange.request_id)
+        else:
+            await self._serve_request(exchange, key, self._read(exchange, key, route))
 
     def failed(self, exchange: Exchange, error: Exception) -> None:
         """Answer a request that was refused, or that a fault of ours broke."""
@@ -311,8 +317,8 @@ class Gateway:
         fault = InternalError("The gateway failed; this is not your fault.")
         self._refuse(exchange, fault, exchange.request_id)
 
-    def _generate(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> Serving:
-        """Read a request for text; what is returned serves it, in no more frames than a long stream needs."""
+    def _read(self, exchange: Exchange, key: KeyRecord, route: Route) -> ServedRequest:
+        """Read a request for text. Raises BadRequest."""
         interpreter = Interpreter(
             route.format,
             exchange.body,
@@ -324,7 +330,7 @@ class Gateway:
             account_id=key.account_id,
             fetches=self._bench.plan.settings.fetches_media,
         )
-        return self._serve_request(exchange, key, request_id, interpreter)
+        return ServedRequest(self._bench, exchange, key, exchange.request_id, interpreter)
 
     async def _serve(self, exchange: Exchange, key: KeyRecord, route: Route, request_id: str) -> None:
         if route.kind == "unary":
@@ -344,7 +350,8 @@ class Gateway:
                 upload, asked = None, read_request(route, exchange.body)
             fetches = self._bench.plan.settings.fetches_media
             unary = UnaryInterpreter(route, asked, policy, upload, fetches=fetches)
-            await self._serve_request(exchange, key, request_id, unary)
+            request = ServedRequest(self._bench, exchange, key, request_id, unary)
+            await self._serve_request(exchange, key, request)
         elif route.kind == "count_tokens":
             body = await answer_count(self._bench, exchange, key, route)
             if not exchange.gone:
@@ -366,10 +373,7 @@ class Gateway:
         else:
             raise NotImplementedYet("This endpoint is not served yet.")
 
-    def _serve_request(
-        self, exchange: Exchange, key: KeyRecord, request_id: str, interpreter: Interpreter | UnaryInterpreter
-    ) -> Serving:
-        request = ServedRequest(self._bench, exchange, key, request_id, interpreter)
+    def _serve_request(self, exchange: Exchange, key: KeyRecord, request: ServedRequest) -> Serving:
         if exchange.idempotency_key is None:
             return request.serve()
         return self._serve_once(exchange, key, request)

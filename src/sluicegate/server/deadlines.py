@@ -29,10 +29,6 @@ class Deadlines:
         self.loop = loop
         """For those who are made once a request: to ask which loop runs is a system call."""
         self.now = loop.time()
-        self.woken = 0
-        """How many requests have been woken that have not run on yet: whether more will come to the journal in this
-        turn. A hint, since who is cancelled may never take itself off; each sweep begins anew.
-        """
         self._items: set[Due] = set()
         self._short: set[Due] = set()
         self._short_running = False
@@ -58,11 +54,6 @@ class Deadlines:
         """Stop watching an item closely."""
         self._short.discard(item)
 
-    def runs_on(self) -> None:
-        """Take off one of those that were woken."""
-        if self.woken > 0:
-            self.woken -= 1
-
     def close(self) -> None:
         """Stop sweeping for good."""
         if self._handle is not None:
@@ -73,7 +64,6 @@ class Deadlines:
 
     def _sweep(self) -> None:
         self.now = now = self.loop.time()
-        self.woken = 0
         for item in [item for item in self._items if item.due_at <= now]:
             item.expire(now)
         if self._handle is not None:

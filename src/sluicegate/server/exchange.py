@@ -6,9 +6,9 @@ it holds, and says when the client leaves or reads too slowly. Reading requests 
 Source: RFC 9112 (6 message body, 9.3 persistence).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sluicegate.errors import InternalError, SluicegateError
 from sluicegate.server.http_head import Header, HeadMemo, RequestHead
@@ -25,6 +25,14 @@ _NO_MEMO = HeadMemo()
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+
+
+class Runner(Protocol):
+    """Runs a request: a task, or whoever does it without one."""
+
+    def cancel(self) -> object:
+        """Stop it: the client is told, where no answer has begun."""
+        ...
 
 
 class HeldEnd(Protocol):
@@ -92,6 +100,7 @@ class Exchange(RequestHead):
         "received_at",
         "request_id",
         "route",
+        "runner",
         "settling",
         "write_timed_out",
     )
@@ -126,6 +135,8 @@ class Exchange(RequestHead):
     """The client left, or the connection was aborted."""
     held_end: HeldEnd | None
     """Takes the answer's end in our place, where it has to wait for something."""
+    runner: "Runner | None"
+    """Who runs the request, where that is no task."""
     settling: bool
     """The answer is whole, and leaves when its settlement is written: in this turn of the loop, or the next."""
     write_timed_out: bool
@@ -150,7 +161,7 @@ class Exchange(RequestHead):
         self.max_body_bytes = max_body_bytes
         self.closing = True
         self.answered = self.ended = self.gone = self.settling = self.write_timed_out = False
-        self.caller = self.route = self.held_end = None
+        self.caller = self.route = self.runner = self.held_end = None
         self.on_gone = self.on_pause = self.on_resume = None
 
     @property
@@ -308,6 +319,15 @@ class Exchange(RequestHead):
     def give_up(self) -> None:
         """Let no request of an application that failed hang: 500, or a broken answer where one had begun."""
         self._connection.fail(self, InternalError("the gate failed to handle this request"))
+
+    def served(self) -> None:
+        """Say that who runs the request is done with it, and has answered."""
+        self._connection.server.served(self)
+
+    def go_on(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Have the request served by a task from here on."""
+        self.runner = None
+        self._connection.server.go_on(self, serving)
 
     def lose_client(self) -> None:
         """Note that the client has gone, and say so once if the answer had not ended."""

@@ -147,7 +147,7 @@ class Race:
 
     def is_over(self, first: Relay) -> bool:
         """Whether a second attempt would come too late beside the first."""
-        return first.done.done() or first.begun or self._exchange.gone
+        return first.ending is not None or first.begun or self._exchange.gone
 
     async def _finish(self) -> tuple[Lane, Outcome]:
         while True:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from sluicegate.errors import SluicegateError
 from sluicegate.server.client_connection import InboundConnection
 from sluicegate.server.deadlines import Deadlines
-from sluicegate.server.exchange import Exchange
+from sluicegate.server.exchange import Exchange, Runner
 from sluicegate.server.known_heads import KnownHeads
 from sluicegate.server.settings import ServerSettings
 
@@ -33,8 +33,14 @@ class App(Protocol):
         """Look at a request whose body may be on its way: answer it, set its limit, or do nothing."""
         ...
 
-    def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
-        """Answer a whole request; the answer has ended, or the client has gone, when what is returned does."""
+    def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
+        """Answer a whole request, but nothing of it within this call.
+
+        Returns:
+            What is to be run in a task: the answer has ended, or the client has gone, when it does. None: it runs
+            without one, by what the loop calls; who runs it stands in `exchange.runner`, and calls `exchange.served` at
+            the end, or `exchange.go_on` should it need a task after all.
+        """
         ...
 
     def failed(self, exchange: Exchange, error: Exception) -> None:
@@ -57,8 +63,8 @@ class _Hand:
     __deletable__ = ("task",)
 
     task: asyncio.Task[None]
-    next: asyncio.Future[Exchange]
-    """The request that it serves next."""
+    next: asyncio.Future[tuple[Exchange, Coroutine[Any, Any, None]]]
+    """The request that it serves next, and what serves it."""
 
 
 class InboundServer:
@@ -78,7 +84,7 @@ class InboundServer:
         self.draining = False
         self._listeners: dict[socket.socket, asyncio.AbstractServer] = {}
         """By the socket that was given; its descriptor would not do, which the next one may have once it is closed."""
-        self._running: dict[Exchange, asyncio.Task[None]] = {}
+        self._running: dict[Exchange, Runner] = {}
         self._idle: list[_Hand] = []
         """Those that wait; who waited last is called first."""
         self._stopped: SluicegateError | None = None
@@ -150,8 +156,8 @@ class InboundServer:
     def stop_all(self, error: SluicegateError) -> None:
         """Stop what still runs; where no answer has begun, this is it."""
         self._stopped = error
-        for task in self._running.values():
-            self.loop.call_soon(task.cancel)  # after its first turn: a request may just have come
+        for runner in self._running.values():
+            self.loop.call_soon(runner.cancel)  # after its first turn: a request may just have come
 
     def abort_all(self) -> None:
         """Reset what is still open."""
@@ -168,7 +174,19 @@ class InboundServer:
             self._idle.pop().task.cancel()
 
     def run(self, exchange: Exchange) -> None:
-        """Have the application answer a whole request, in a task that does nothing else meanwhile."""
+        """Have the application answer a whole request."""
+        try:
+            serving = self.app.handle(exchange)
+        except Exception as error:
+            serving = _raise(error)
+        if serving is not None:
+            self.go_on(exchange, serving)
+        else:
+            assert exchange.runner is not None, "who runs it stands there"
+            self._running[exchange] = exchange.runner
+
+    def go_on(self, exchange: Exchange, serving: Coroutine[Any, Any, None]) -> None:
+        """Have a request served by a task that does nothing else meanwhile."""
         idle = self._idle
         while idle:
             hand = idle.pop()
@@ -179,13 +197,21 @@ class InboundServer:
             hand.next = self.loop.create_future()
             hand.task = self.loop.create_task(self._work(hand))
         self._running[exchange] = hand.task
-        self.deadlines.woken += 1
-        hand.next.set_result(exchange)
+        hand.next.set_result((exchange, serving))
+
+    def served(self, exchange: Exchange) -> None:
+        """Take note that whoever ran a request is done with it."""
+        del self._running[exchange]
+        exchange.runner = None
+        if not (exchange.ended or exchange.settling):
+            exchange.give_up()
+        if self._emptied is not None:
+            self._note_emptied()
 
     async def _work(self, hand: _Hand) -> None:
         try:
             while True:
-                await self._handle(await hand.next)
+                await self._handle(*await hand.next)
                 if self._stopped is not None or len(self._idle) >= MAX_IDLE_HANDS:
                     return
                 hand.next = self.loop.create_future()
@@ -193,10 +219,9 @@ class InboundServer:
         finally:
             del hand.task  # which refers to us
 
-    async def _handle(self, exchange: Exchange) -> None:
-        self.deadlines.runs_on()
+    async def _handle(self, exchange: Exchange, serving: Coroutine[Any, Any, None]) -> None:
         try:
-            await self.app.handle(exchange)
+            await serving
         except asyncio.CancelledError:
             if self._stopped is None:
                 raise
@@ -204,11 +229,7 @@ class InboundServer:
         except Exception as error:
             self._fail(exchange, error)
         finally:
-            del self._running[exchange]
-            if not (exchange.ended or exchange.settling):
-                exchange.give_up()
-            if self._emptied is not None:
-                self._note_emptied()
+            self.served(exchange)
 
     def _fail(self, exchange: Exchange, error: Exception) -> None:
         try:
@@ -225,3 +246,8 @@ class InboundServer:
         emptied = self._emptied
         if emptied is not None and not emptied.done() and not self.connections and not self._running:
             emptied.set_result(None)
+
+
+async def _raise(error: Exception) -> None:
+    """Refuse a request in a task: an answer within `run` could have the next request of its connection run in there."""
+    raise error

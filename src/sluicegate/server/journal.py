@@ -174,11 +174,6 @@ class JournalWriter:
         return self._end
 
     @property
-    def gathering(self) -> bool:
-        """Whether records wait to be written with others."""
-        return bool(self._gathered)
-
-    @property
     def failed(self) -> bool:
         """Whether the disk has failed, and nothing is written until it takes a new segment."""
         return self._failure is not None
@@ -197,7 +192,7 @@ class JournalWriter:
         self._note_written()
 
     def gather(self, record: Reserved | Settled, owner: RecordOwner) -> None:
-        """Take a record to be written with others: by `write_gathered`, or else in the loop's next turn.
+        """Take a record to be written with others, at the latest before the loop waits again.
 
         Raises:
             StoreUnavailable: it was not taken, and its owner will not be told of it.

@@ -8,6 +8,7 @@ sends it after settlement. Clocks, keep-alives and the short hold of a finish ar
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 from sluicegate.errors import (
@@ -85,10 +86,11 @@ class Relay(ABC):
         "_started_at",
         "_total_due_at",
         "_unsent",
-        "_woke",
-        "done",
+        "_waiter",
         "due_at",
+        "ending",
         "error",
+        "on_end",
         "status",
         "upstream_headers",
     )
@@ -111,9 +113,13 @@ class Relay(ABC):
             secrets: our keys at the provider, which no error may tell.
             drain_cap_s: how long the provider may finish after the client left; None: it is cut off at once.
         """
-        self._loop = loop = deadlines.loop
-        self.done: asyncio.Future[Ending] = loop.create_future()
+        self._loop = deadlines.loop
+        self.ending: Ending | None = None
+        """How it has ended; None while it runs."""
         self.error: SluicegateError | None = None
+        self.on_end: Callable[[], object] | None = None
+        """Called once when it ends, in the middle of whatever ended it; set by who does not wait for `done`."""
+        self._waiter: asyncio.Future[Ending] | None = None
         self.due_at = NEVER
         self.status = 0
         self.upstream_headers: dict[bytes, bytes] = {}
@@ -136,8 +142,6 @@ class Relay(ABC):
         self._error_bytes = 0
         self._unsent: tuple[bytes, bytes] | None = None
         """Head and body of a request that is held back."""
-        self._woke = False
-        """Who waits for the end has been woken, and has not run on yet."""
 
     def begin(
         self,
@@ -167,7 +171,7 @@ class Relay(ABC):
         self._deadlines.add(self)
         if held:
             self._unsent = (head, body)
-        elif not self.done.done():
+        elif self.ending is None:
             connection.send(head, body, self, feeder)
             if exchange.paused:
                 self.pause()
@@ -176,7 +180,7 @@ class Relay(ABC):
         """Send a request that was held back, unless the attempt has ended meanwhile."""
         unsent, self._unsent = self._unsent, None
         connection = self._connection
-        if unsent is None or connection is None or self.done.done():
+        if unsent is None or connection is None or self.ending is not None:
             return
         connection.send(unsent[0], unsent[1], self)
         if self._exchange.paused:
@@ -192,16 +196,13 @@ class Relay(ABC):
     def leave(self) -> None:
         """Look no more at the client, and see to the connection where the answer's body has not ended."""
         exchange = self._exchange
-        if self._woke:
-            self._woke = False
-            self._deadlines.runs_on()
         self._deadlines.discard(self)
         if exchange.on_gone == self.client_left:
             exchange.on_gone = exchange.on_pause = exchange.on_resume = None
         if not self._body_ended:
             connection = self._connection
             assert connection is not None, "it has begun"
-            if self.done.done() and not self.done.cancelled() and self.done.result() == "complete":
+            if self.ending == "complete":
                 self.due_at = self._loop.time() + END_GRACE_S
                 if self._paused:
                     connection.resume_reading()
@@ -219,6 +220,16 @@ class Relay(ABC):
     def report_to(self, notes: AttemptNotes) -> None:
         """Tell another from now on."""
         self._notes = notes
+
+    @property
+    def done(self) -> asyncio.Future[Ending]:
+        """What has the ending as its result."""
+        waiter = self._waiter
+        if waiter is None:
+            waiter = self._waiter = self._loop.create_future()
+            if self.ending is not None:
+                waiter.set_result(self.ending)
+        return waiter
 
     @property
     def started_at(self) -> float:
@@ -252,7 +263,7 @@ class Relay(ABC):
         """Take a piece of the body."""
         self._last_byte_at = self._deadlines.now
         self._body_begun = True
-        if self.done.done():
+        if self.ending is not None:
             return
         if self.status != 200:
             self._error_body.append(data)
@@ -273,7 +284,7 @@ class Relay(ABC):
         """Take the end of the body."""
         self._body_ended = True
         self._deadlines.discard_short(self)
-        if self.done.done():
+        if self.ending is not None:
             return
         if self.status != 200:
             self._judge_refusal()
@@ -287,7 +298,7 @@ class Relay(ABC):
         """Take the end of the connection."""
         self._body_ended = True
         self._deadlines.discard_short(self)
-        if self.done.done():
+        if self.ending is not None:
             return
         if self.status not in (0, 200):
             self._judge_refusal()
@@ -324,11 +335,16 @@ class Relay(ABC):
         self._finish("failed", StreamCut(f"The provider's answer was cut: {error.reason}."))
 
     def _finish(self, ending: Ending, error: SluicegateError | None = None) -> None:
-        if not self.done.done():
-            self.error = error
-            self._woke = True
-            self._deadlines.woken += 1
-            self.done.set_result(ending)
+        if self.ending is not None:
+            return
+        self.error = error
+        self.ending = ending
+        waiter, on_end = self._waiter, self.on_end
+        if waiter is not None and not waiter.done():
+            waiter.set_result(ending)
+        if on_end is not None:
+            self.on_end = None
+            on_end()
 
     def client_left(self) -> None:
         """End the attempt, or let the provider finish where that is what we promised."""
@@ -360,7 +376,7 @@ class Relay(ABC):
 
     def expire(self, now: float) -> None:
         """Act on whichever clock has run out, and set the next."""
-        if self.done.done():
+        if self.ending is not None:
             if not self._body_ended and self._connection is not None and now >= self.due_at:
                 self._body_ended = True
                 self._deadlines.discard_short(self)

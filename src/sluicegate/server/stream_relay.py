@@ -219,7 +219,7 @@ class StreamRelay(Relay):
                 self._exchange.write(out.pop() if len(out) == 1 else b"".join(out))
                 out.clear()
             return
-        if self.done.done():
+        if self.ending is not None:
             return
         if codec.usage is not self._usage:
             self._usage = codec.usage

@@ -18,16 +18,39 @@ from sluicegate.server.serving.midstream import MidstreamRequest
 from sluicegate.server.upstream import UpstreamConnection
 from sluicegate.wire.conversation import conversation_key
 
+Started = Relay | Outcome | Coroutine[Any, Any, Outcome | Relay] | Exception | None
+"""An attempt that has been begun: its relay, which may have ended; how it ended; what is to be waited for first; or a
+fault of ours in it. None: it has not.
+"""
+
 
 class TriedRequest(MidstreamRequest):
     """A request that is tried until an attempt ends it."""
 
     __slots__ = ()
 
-    async def _run(self) -> int:
-        """Make attempts until one ends; settle and end the answer. Returns the tokens used."""
-        self._due_at = self._loop.time() + self._clocks().total_timeout_s
-        self._targets = targets = self._choose_targets()
+    def _start_first(self) -> Started:
+        """Make the first attempt as far as it goes without waiting; None where there is nobody to ask."""
+        self._choose()
+        if not self._targets:
+            return None
+        self._enter(0)
+        return self._start(self._targets[0])
+
+    def _choose(self) -> None:
+        """Say once by when all has to have ended, and who may be asked."""
+        if not self._due_at:
+            self._due_at = self._loop.time() + self._clocks().total_timeout_s
+            self._targets = self._choose_targets()
+
+    async def _run(self, started: Started) -> int:
+        """Make attempts until one ends; settle and end the answer. Returns the tokens used.
+
+        Args:
+            started: the first one, where it has been begun.
+        """
+        self._choose()
+        targets = self._targets
         failures = self._failures
         progress: Progress | None = None
         ending: Ending = "failed"
@@ -38,9 +61,15 @@ class TriedRequest(MidstreamRequest):
             self._meter.restart()
         try:
             while place is not None:
-                self._enter(place)
+                if started is None:
+                    self._enter(place)
                 try:
-                    ending, error = await self._attempt(targets[place])
+                    if isinstance(started, Exception):
+                        raise started
+                    if started is None:
+                        started = self._start(targets[place])
+                    ending, error = await self._through(started)
+                    started = None
                 finally:
                     self._leave(self._standing)
                 if ending != "failed" or not isinstance(error, UpstreamError | ClientError):
@@ -101,8 +130,9 @@ class TriedRequest(MidstreamRequest):
     async def _end_broken(self) -> None:
         """Settle a request that a fault of ours broke, so that nothing stays held for it."""
         failure = InternalError("The gateway failed; this is not your fault.")
-        with contextlib.suppress(StoreUnavailable):  # it is owed, then
-            await self._settle("interrupted", failure, billed=False)
+        if not self._tab.settled:
+            with contextlib.suppress(StoreUnavailable):  # it is owed, then
+                await self._settle("interrupted", failure, billed=False)
         if self._exchange.answered and not self._exchange.ended:
             self._tell_failure(failure)
 
@@ -142,8 +172,8 @@ class TriedRequest(MidstreamRequest):
         target = progress.tried
         return target, progress._replace(target=target, tried=target + 1)
 
-    async def _attempt(self, deployment: Deployment) -> Outcome:
-        started = self._start(deployment)
+    async def _through(self, started: Relay | Outcome | Coroutine[Any, Any, Outcome | Relay]) -> Outcome:
+        """Return how an attempt that was begun ends."""
         if not isinstance(started, Relay):
             waited = started if isinstance(started, tuple) else await started
             if isinstance(waited, tuple):
@@ -151,6 +181,8 @@ class TriedRequest(MidstreamRequest):
             started = waited
         relay = started
         try:
+            if self._unwritten:
+                self._bench.till.journal.write_gathered()
             if self._model.hedge_percentile is not None and self._may_race():
                 ending, error = await self._run_hedged(relay)
             else:
@@ -168,8 +200,20 @@ class TriedRequest(MidstreamRequest):
             self._relay = None
             if self._interpreter.upload is not None:
                 self._interpreter.upload.stop()
-        if ending == "complete" and not self._request.stream:
+        if ending == "complete":
+            return self._taken(relay)
+        self._note_stream()
+        return ending, error
+
+    def _taken(self, relay: Relay) -> Outcome:
+        """Take a whole answer from its relay."""
+        if not self._request.stream:
             return self._read_answer(relay)
+        self._note_stream()
+        return "complete", None
+
+    def _note_stream(self) -> None:
+        """Take from the codec what it has learned of the answer."""
         codec, row = self._codec, self._row
         if codec is not None:
             self._meter.report(codec.usage)
@@ -178,7 +222,6 @@ class TriedRequest(MidstreamRequest):
                 codec.repaired,
                 codec.upstream_id,
             )
-        return ending, error
 
     def _start(self, deployment: Deployment) -> Outcome | Relay | Coroutine[Any, Any, Outcome | Relay]:
         """Send the request to a deployment; what is returned else says how the attempt ended before, or waits first.
@@ -192,13 +235,6 @@ class TriedRequest(MidstreamRequest):
         except (ClientError, UpstreamError) as refusal:
             return "failed", refusal
         interpreter, exchange = self._interpreter, self._exchange
-        if self._unwritten and (
-            self._bench.deadlines.woken == 0 or self._model.hedge_percentile is not None
-        ):  # nobody comes after it, or its time until the first token is measured from here
-            try:
-                self._write_reservation()
-            except StoreUnavailable as failure:
-                return "stopped", failure
         if not (interpreter.wanted or interpreter.upload is not None or exchange.gone) and not self._stopping:
             connection = self._bench.pool.take(prepared[2].origin)
             if connection is not None:

@@ -75,9 +75,11 @@ class EndingRequest(RequestState):
             self._held_answer = None
             self._tell_failure(error)
 
-    def _end_at_once(self) -> int:
+    def _end_at_once(self, *, together: bool = False) -> int:
         """Settle and end a whole answer, as nearly all of them can be, without waiting for anything.
 
+        Args:
+            together: its settlement may be written with those of others; the answer leaves after that.
         Returns:
             The tokens used; -1: something has to be waited for, or the answer is not an ordinary one.
         """
@@ -89,7 +91,7 @@ class EndingRequest(RequestState):
         usage, source = meter.final()
         self._note_end("ok", None, usage)
         # A stream's end is built from what its codec forgets by that: nothing could be told in its stead.
-        together = answer is not None and self.claimed is None and self._writes_with_others
+        together = together and answer is not None
         if not self._tab.settle_now(usage, source, self if together else None):
             return -1
         if self._standing.breaker is not CLOSED:
@@ -97,8 +99,6 @@ class EndingRequest(RequestState):
         if together:
             self._held_answer = self._whole(usage, source)
             exchange.settling = True
-            if self._bench.deadlines.woken == 0:
-                self._bench.till.journal.write_gathered()
         else:
             self._bench.served.settled(self._row)
             self._send_farewell(self._whole(usage, source))

@@ -16,7 +16,7 @@ class LimitedRequest(AttemptingRequest):
     async def _admit(self, limits: tuple[Limits, ...], *, may_wait: bool) -> Ticket:
         """Take a place under limits. Raises RateLimited, StoreUnavailable."""
         bench, messages = self._bench, self._interpreter.client_name == "messages"
-        estimate = self._request.input_estimate + self._wanted_output() * self._request.choices
+        estimate = self._estimate()
         patience_s = self._plan.settings.server.queue_for_s if may_wait else 0.0
         if not patience_s:
             ticket = bench.limits.admit_now(limits, estimate, messages=messages)
@@ -24,6 +24,10 @@ class LimitedRequest(AttemptingRequest):
         return await bench.queue.admit(
             limits, estimate, self._key.id, self._exchange, patience_s, messages=messages
         )
+
+    def _estimate(self) -> int:
+        """Return the tokens that a request counts for until it is settled."""
+        return self._request.input_estimate + self._wanted_output() * self._request.choices
 
     async def _admit_at(self, deployment: Deployment) -> None:
         """Take a place under the limits of a deployment, and of a model that was not asked for first.

@@ -7,16 +7,21 @@ Invariants: nothing is sent to a provider before the reservation is journalled; 
 before the settlement is; a request that was admitted is settled exactly once, however it ends.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.price import PLAIN, Prompt, has_dearer_input
-from sluicegate.errors import BadRequest, ModelNotFound
+from sluicegate.errors import BadRequest, InternalError, ModelNotFound, StoreUnavailable
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
 from sluicegate.server.exchange import Exchange
 from sluicegate.server.interpreter import Interpreter
+from sluicegate.server.journal import RecordOwner
 from sluicegate.server.kept_state import able, formats_of, refuse_loose_run, turn_back, unknown
-from sluicegate.server.serving.attempts import TriedRequest
+from sluicegate.server.relay import Relay
+from sluicegate.server.serving.attempts import Started, TriedRequest
 from sluicegate.server.tab import Tab
 from sluicegate.server.unary import UnaryInterpreter
 from sluicegate.wire.openai_responses_request import ResponsesRequest
@@ -37,12 +42,7 @@ class ServedRequest(TriedRequest):
         """
         request = self._request
         catalogue = self._plan.settings.catalogue
-        try:
-            self._model = model = find_model(catalogue, self._key, request.model)
-        except ModelNotFound:
-            if getattr(request, "model_left_out", False):  # the client did not ask for the one we do not have
-                raise BadRequest("Missing required parameter: 'model'.", param="model") from None
-            raise
+        self._model = model = self._find_model()
         asks_gate = self._exchange.asks_gate
         provider = self._exchange.header(PROVIDER_HEADER) if asks_gate else None
         if provider is not None or request.names_other_models is not None:
@@ -59,24 +59,143 @@ class ServedRequest(TriedRequest):
         if known.limits or model.limits is not None:
             limits = known.limits if model.limits is None else (*known.limits, model.limits)
             self._ticket = await self._admit(limits, may_wait=True)
-        used = 0
         try:
             self._open_tab(model, known.spending)
-            if not self._reserve_now():
-                await self._reserve()
+            reserved = self._reserve_now()
+        except BaseException:
+            self._part(0)
+            raise
+        await self._go_on(None, reserved=reserved)
+
+    def begin(self) -> Coroutine[Any, Any, None] | None:
+        """Begin to serve the request. An ordinary one needs no task: all of it happens in what the loop calls.
+
+        Returns:
+            None: it is on its way, and ends by itself. Else what has to run in a task: `serve`, or the rest of it from
+            where something has to be waited for.
+        Raises:
+            SluicegateError: refused; nothing has been charged.
+        """
+        request, bench = self._request, self._bench
+        if request.names_kept_state or request.names_other_models is not None or self._exchange.asks_gate:
+            return self.serve()
+        self._model = model = self._find_model()
+        known = bench.limits.known(self._key)
+        if known.limits or model.limits is not None:
+            if self._plan.settings.server.queue_for_s:
+                return self.serve()
+            limits = known.limits if model.limits is None else (*known.limits, model.limits)
+            ticket = bench.limits.admit_now(
+                limits, self._estimate(), messages=self._interpreter.client_name == "messages"
+            )
+            if ticket is None:
+                return self.serve()
+            self._ticket = ticket
+        try:
+            self._open_tab(model, known.spending)
+            # Who measures without money has nothing to write, so nothing would be sent.
+            if not self._reserve_now(self if bench.other_tab is None else None):
+                return self._go_on(None, reserved=False)
             self._meter = self._new_meter()
-            self._bench.running.add(self)
+        except BaseException:
+            self._part(0)
+            raise
+        bench.running.add(self)
+        try:
+            started = self._start_first()
+        except Exception as fault:
+            return self._go_on(fault)
+        if (
+            not isinstance(started, Relay)
+            or started.ending is not None
+            or model.hedge_percentile is not None
+            or self._interpreter.calls
+            or self._interpreter.pausable is not None
+        ):
+            return self._go_on(started)
+        started.on_end = self._attempt_ended
+        self._exchange.runner = self
+        return None
+
+    def cancel(self) -> None:
+        """Stop a request that runs without a task. See `exchange.Runner`."""
+        self.stop(InternalError("The gateway stopped serving this request."))
+
+    def _attempt_ended(self) -> None:
+        """Take the end of the only attempt so far."""
+        if self._request.stream:  # what its last read brought is sent first
+            self._loop.call_soon(self._end_or_go_on)
+        else:
+            self._end_or_go_on()
+
+    def _end_or_go_on(self) -> None:
+        """End a request that runs without a task; where that is not done at once, go on in one."""
+        started: Started = self._relay
+        used = -1
+        try:
+            if isinstance(started, Relay) and started.ending == "complete" and not self._exchange.gone:
+                started.leave()
+                started = self._taken(started)
+                self._relay = None
+                if started[0] == "complete":
+                    used = self._end_whole()
+        except Exception as fault:
+            started = fault
+        if used < 0:
+            self._exchange.go_on(self._go_on(started))
+            return
+        self._leave(self._standing)
+        self._let_go()
+        self._part(used)
+        self._exchange.served()
+
+    def _end_whole(self) -> int:
+        try:
+            return self._end_at_once(together=self._bench.other_tab is None)
+        except StoreUnavailable as failure:  # not settled, so nothing that completes the answer may leave
+            if not self._exchange.gone:
+                self._tell_failure(failure)
+            return 0
+
+    async def _go_on(self, started: Started, *, reserved: bool = True) -> None:
+        """Serve a request whose tab is open to its end.
+
+        Args:
+            started: how far its first attempt has come. None: it has not begun.
+            reserved: what it may cost is held.
+        """
+        used = 0
+        try:
+            if not reserved:
+                await self._reserve()
+            if started is None:
+                self._meter = self._new_meter()
+                self._bench.running.add(self)
             try:
-                used = await self._run()
+                used = await self._run(started)
             finally:
                 self._let_go()
         finally:
-            self._bench.running.discard(self)
-            self._bench.deadlines.discard(self)
-            if self._ticket is not None:
-                self._ticket.release(used)
-            if self._route_ticket is not None:
-                self._leave_route(used)
+            self._part(used)
+
+    def _part(self, used: int) -> None:
+        """Leave all that kept a place for the request, which has used so many tokens."""
+        self._bench.running.discard(self)
+        self._bench.deadlines.discard(self)
+        if self._ticket is not None:
+            self._ticket.release(used)
+        if self._route_ticket is not None:
+            self._leave_route(used)
+
+    def _find_model(self) -> Model:
+        """Return the model that is asked for. Raises ModelNotFound, BadRequest."""
+        request = self._request
+        try:
+            return find_model(self._plan.settings.catalogue, self._key, request.model)
+        except ModelNotFound:
+            if getattr(request, "model_left_out", False):  # the client did not ask for the one we do not have
+                raise BadRequest("Missing required parameter: 'model'.", param="model") from None
+            raise
 
     def _let_go(self) -> None:
         """Part what holds each other, so that all of it is freed now, and not by the collector, for which all wait."""
@@ -190,10 +309,15 @@ class ServedRequest(TriedRequest):
             self._tab = tab(till, self._key, price, self._row, others, tier, units, budget, prompt)
         self._reserved_output = output * request.choices
 
-    def _reserve_now(self) -> bool:
-        """Hold what the request may cost, where nobody has to be asked. Raises StoreUnavailable."""
+    def _reserve_now(self, owner: RecordOwner | None = None) -> bool:
+        """Hold what the request may cost, where nobody has to be asked.
+
+        Args:
+            owner: we, where the record may be written with others.
+        Raises:
+            StoreUnavailable: the journal takes nothing.
+        """
         request, output = self._request, self._reserved_output
-        owner = self if self._writes_with_others else None
         if request.choices == 1:
             reserved = self._tab.reserve_now(request.input_estimate, output, 0, owner)
         else:

@@ -227,12 +227,6 @@ class RequestState:
         """Whether a crash charges for what was produced until then."""
         return self._tab.on_crash == "produced"
 
-    @property
-    def _writes_with_others(self) -> bool:
-        """Whether more records come to the journal in this turn of the loop: a write costs as much as two of them."""
-        bench = self._bench
-        return (bench.deadlines.woken > 0 or bench.till.journal.gathering) and bench.other_tab is None
-
     def _wanted_output(self) -> int:
         """Return the output to expect: without a limit of the client's, of the model that may give the most."""
         limit = self._request.max_output_tokens
