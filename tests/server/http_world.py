@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,6 +25,8 @@ class ScriptedApp:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self.on_head: Callable[[Exchange], None] = lambda exchange: None
+        self.begin: Callable[[Exchange], bool] = lambda exchange: False
+        """Serves a request without a task, where it says so; may raise."""
         self.exchanges: list[Exchange] = []
         """Handled ones, in order."""
         self.bodies: list[bytes] = []
@@ -34,9 +36,12 @@ class ScriptedApp:
     def head_received(self, exchange: Exchange) -> None:
         self.on_head(exchange)
 
-    async def handle(self, exchange: Exchange) -> None:
+    def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
         self.exchanges.append(exchange)
         self.bodies.append(exchange.body)
+        return None if self.begin(exchange) else self._serve(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
         await self._handle(exchange)
 
     def failed(self, exchange: Exchange, error: Exception) -> None:

@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -762,6 +763,90 @@ async def test_a_task_serves_one_request_after_another_and_ends_with_the_server(
         assert sum(task is not None and not task.done() for task in set(tasks)) == 4
     await asyncio.sleep(0.01)
     assert all(task is not None and task.done() for task in tasks)
+
+
+class Timed:
+    """Runs a request without a task, by what the loop calls."""
+
+    def __init__(self, exchange: Exchange, then: Callable[[Exchange], object], after_s: float = 0.0) -> None:
+        self.exchange = exchange
+        self.cancelled = False
+        exchange.runner = self
+        self._timer = asyncio.get_running_loop().call_later(after_s, then, exchange)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self._timer.cancel()
+        self.exchange.respond(503, TEXT, b"stopped")
+        self.exchange.served()
+
+
+async def test_a_request_may_run_without_a_task_and_go_on_in_one() -> None:
+    tasks: list[int] = []
+    begin_at = len(asyncio.all_tasks())
+
+    def answer(exchange: Exchange) -> None:
+        tasks.append(len(asyncio.all_tasks()))
+        exchange.respond(200, TEXT, b"by itself")
+        exchange.served()
+
+    def go_on(exchange: Exchange) -> None:
+        exchange.go_on(echo(exchange))
+
+    def begin(exchange: Exchange) -> bool:
+        then = {"/alone": answer, "/on": go_on, "/unanswered": Exchange.served}
+        Timed(exchange, then[exchange.path])
+        return True
+
+    async with serving(echo) as world, await Client.connect(world.url) as client:
+        world.app.begin = begin
+        for _ in range(3):
+            assert (await client.ask("/alone", b"x")).body == b"by itself"
+        assert tasks == [begin_at] * 3
+        assert (await client.ask("/on", b"x")).body == b"/on x"
+        assert (await client.ask("/alone", b"x")).body == b"by itself"
+        assert (await client.ask("/unanswered", b"x")).status == 500
+        assert world.server._running == {}
+        assert not world.server.busy
+
+
+async def test_who_runs_without_a_task_is_stopped_with_the_others() -> None:
+    runners: list[Timed] = []
+
+    def begin(exchange: Exchange) -> bool:
+        runners.append(Timed(exchange, echo, after_s=30))
+        asyncio.get_running_loop().call_soon(world.server.stop_all, Overloaded("restarting"))
+        return True
+
+    async with serving(echo) as world, await Client.connect(world.url) as client:
+        world.app.begin = begin
+        assert (await client.ask("/", b"x")).body == b"stopped"
+        assert [runner.cancelled for runner in runners] == [True]
+        assert world.server._running == {}
+
+
+async def test_what_is_refused_at_once_is_answered_after_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a refusal would begin the next pipelined request, and its refusal the one after: as deep as a buffer."""
+    depth = deepest = 0
+
+    def begin(exchange: Exchange) -> bool:
+        nonlocal depth, deepest
+        depth += 1
+        deepest = max(deepest, depth)
+        asyncio.get_running_loop().call_soon(ended)
+        raise Overloaded("refused")
+
+    def ended() -> None:
+        nonlocal depth
+        depth -= 1
+
+    async with serving(echo) as world, await Client.connect(world.url) as client:
+        world.app.begin = begin
+        monkeypatch.setattr(world.app, "failed", lambda exchange, error: exchange.respond(503, TEXT, b"no"))
+        client.send(b"".join(request_bytes(f"/{n}") for n in range(200)))
+        for _ in range(200):
+            assert (await client.response()).status == 503
+    assert deepest == 1
 
 
 async def test_a_request_that_comes_as_all_are_stopped_is_told_so() -> None:
