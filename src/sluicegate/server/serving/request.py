@@ -12,7 +12,7 @@ from typing import Any
 
 from sluicegate.billing.ledger import UsageRow
 from sluicegate.billing.price import PLAIN, Prompt, has_dearer_input
-from sluicegate.errors import BadRequest, InternalError, ModelNotFound, StoreUnavailable
+from sluicegate.errors import BadRequest, InternalError, ModelNotFound, StoreUnavailable, UpstreamError
 from sluicegate.routing.catalog import Model, Price
 from sluicegate.server import clock_wishes, continuous, own_responses
 from sluicegate.server.choosing import MODELS, PROVIDER_HEADER, Served, find_model, overridden
@@ -139,6 +139,8 @@ class ServedRequest(TriedRequest):
                 self._relay = None
                 if started[0] == "complete":
                     used = self._end_whole()
+        except UpstreamError as failure:
+            started = "failed", failure
         except Exception as fault:
             started = fault
         if used < 0:
