@@ -35,9 +35,7 @@ class Passage:
         self._plain = False
         self._status = 0
         self.error: UpstreamError | None = None
-        exchange.on_gone = self.client_gone
-        exchange.on_pause = connection.pause_reading
-        exchange.on_resume = connection.resume_reading
+        exchange.mover = self
 
     def head_received(self, status: int, headers: list[Header]) -> None:
         self._status = status
@@ -74,7 +72,15 @@ class Passage:
             self._exchange.respond(error.status, b"", type(error).__name__.encode())
         self._finish()
 
-    def client_gone(self) -> None:
+    def pause(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume_reading()
+
+    def client_left(self) -> None:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None

@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -593,8 +594,7 @@ async def test_b052_a_client_that_reads_nothing_pauses_the_answer_and_is_dropped
             events.append("pause")
             paused.set()
 
-        exchange.on_pause = pause
-        exchange.on_gone = gone.set
+        exchange.mover = SimpleNamespace(pause=pause, client_left=gone.set)
         exchange.start(200, TEXT)
         written = 0
         while not exchange.paused:
@@ -623,7 +623,7 @@ async def test_b052_a_slow_reader_is_paused_and_kept(monkeypatch: pytest.MonkeyP
 
     async def flood(exchange: Exchange) -> None:
         nonlocal paused_s
-        exchange.on_resume = exchange.on_gone = resumed.set
+        exchange.mover = SimpleNamespace(pause=lambda: None, resume=resumed.set, client_left=resumed.set)
         exchange.start(200, TEXT)
         while not exchange.paused:
             exchange.write(b"x" * 10_000)

@@ -146,15 +146,15 @@ class InboundConnection:
         self._unread_bytes = self._count_unread()
         self.due_at = now + self.server.settings.write_timeout_s / 4
         exchange = self._exchange
-        if exchange is not None and exchange.on_pause is not None:
-            exchange.on_pause()
+        if exchange is not None and exchange.mover is not None:
+            exchange.mover.pause()
 
     def resume_writing(self) -> None:
         self.write_paused = False
         self.due_at = self._state_due_at
         exchange = self._exchange
-        if exchange is not None and exchange.on_resume is not None:
-            exchange.on_resume()
+        if exchange is not None and exchange.mover is not None:
+            exchange.mover.resume()
 
     # Requests
 

@@ -69,7 +69,7 @@ class Download:
             connection.abort()
             return
         self._connection = connection
-        exchange.on_gone, exchange.on_pause, exchange.on_resume = self._left, self._pause, self._resume
+        exchange.mover = self
         self.due_at = self._deadlines.now + self._clocks.first_token_timeout_s
         self._deadlines.add(self)
         asked = b"".join(
@@ -158,7 +158,8 @@ class Download:
     def _touch(self) -> None:
         self.due_at = self._deadlines.now + self._clocks.idle_timeout_s
 
-    def _left(self) -> None:
+    def client_left(self) -> None:
+        """End: nobody takes it. See `exchange.Mover`."""
         self._end(None)
 
     def _end(self, error: UpstreamError | None) -> None:
@@ -167,12 +168,14 @@ class Download:
             if self._connection is not None:
                 self._connection.abort()
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Stop reading: the client does not take what we have."""
         if self._connection is not None and not self.done.done():
             self._paused = True
             self._connection.pause_reading()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Read on."""
         if self._connection is not None and self._paused:
             self._paused = False
             self._touch()

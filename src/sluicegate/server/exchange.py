@@ -35,6 +35,22 @@ class Runner(Protocol):
         ...
 
 
+class Mover(Protocol):
+    """Moves an answer to the client as it comes, and is told what becomes of the client."""
+
+    def client_left(self) -> None:
+        """The client has left before the answer has ended. Called once."""
+        ...
+
+    def pause(self) -> None:
+        """The client reads too slowly: the write buffer is above its high mark."""
+        ...
+
+    def resume(self) -> None:
+        """It reads again."""
+        ...
+
+
 class HeldEnd(Protocol):
     """Takes the end of an answer that has to wait for something."""
 
@@ -94,9 +110,8 @@ class Exchange(RequestHead):
         "held_bytes",
         "held_end",
         "max_body_bytes",
+        "mover",
         "on_gone",
-        "on_pause",
-        "on_resume",
         "received_at",
         "request_id",
         "route",
@@ -142,10 +157,9 @@ class Exchange(RequestHead):
     write_timed_out: bool
     """The client was dropped because it did not read."""
     on_gone: Callable[[], None] | None
-    """Called once, when the client leaves before the answer has ended."""
-    on_pause: Callable[[], None] | None
-    """Called when the client reads too slowly: the write buffer is above its high mark."""
-    on_resume: Callable[[], None] | None
+    """Called once, when the client leaves before the answer has ended and nobody moves it."""
+    mover: "Mover | None"
+    """Who moves the answer from a provider to the client, and is told of the client."""
 
     def __init__(self, connection: "InboundConnection", received_at: float, max_body_bytes: int) -> None:
         self._connection = connection
@@ -162,7 +176,7 @@ class Exchange(RequestHead):
         self.closing = True
         self.answered = self.ended = self.gone = self.settling = self.write_timed_out = False
         self.caller = self.route = self.runner = self.held_end = None
-        self.on_gone = self.on_pause = self.on_resume = None
+        self.on_gone = self.mover = None
 
     @property
     def paused(self) -> bool:
@@ -333,9 +347,11 @@ class Exchange(RequestHead):
         """Note that the client has gone, and say so once if the answer had not ended."""
         if self.gone or self.ended:
             return
-        on_gone = self.on_gone
+        on_gone, mover = self.on_gone, self.mover
         self._mark_gone()
-        if on_gone is not None:
+        if mover is not None:
+            mover.client_left()
+        elif on_gone is not None:
             on_gone()
 
     def _mark_gone(self) -> None:
@@ -345,7 +361,7 @@ class Exchange(RequestHead):
     def _let_go(self) -> None:
         """Drop what the answer needed: the body, and callbacks that refer back to whoever writes it."""
         self._open = False
-        self.on_gone = self.on_pause = self.on_resume = None
+        self.on_gone = self.mover = None
         self.release_body()
 
     def _begin_answer(self) -> None:

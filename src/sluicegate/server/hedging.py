@@ -141,6 +141,8 @@ class Race:
                     second.task = loop.create_task(coroutine)
             return await self._finish()
         finally:
+            if self._exchange.mover is self:
+                self._exchange.mover = None
             for lane in self._running:
                 lane.task.cancel()
             await asyncio.gather(*(lane.task for lane in self._running), return_exceptions=True)
@@ -204,12 +206,18 @@ class Race:
         """Hear of the client for both."""
         assert self._first.relay is not None
         self._first.relay.report_to(self.notes(self._first))
-        exchange = self._exchange
-        exchange.on_gone = self._client_left
-        exchange.on_pause = lambda: self._each(Relay.pause)
-        exchange.on_resume = lambda: self._each(Relay.resume)
+        self._exchange.mover = self
 
-    def _client_left(self) -> None:
+    def pause(self) -> None:
+        """Stop reading in both. See `exchange.Mover`."""
+        self._each(Relay.pause)
+
+    def resume(self) -> None:
+        """Read on in both."""
+        self._each(Relay.resume)
+
+    def client_left(self) -> None:
+        """End both, as each does where its client leaves."""
         for lane in self._running:
             if lane.relay is None:
                 lane.task.cancel()

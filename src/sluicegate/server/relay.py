@@ -197,8 +197,8 @@ class Relay(ABC):
         """Look no more at the client, and see to the connection where the answer's body has not ended."""
         exchange = self._exchange
         self._deadlines.discard(self)
-        if exchange.on_gone == self.client_left:
-            exchange.on_gone = exchange.on_pause = exchange.on_resume = None
+        if exchange.mover is self:
+            exchange.mover = None
         if not self._body_ended:
             connection = self._connection
             assert connection is not None, "it has begun"
@@ -212,10 +212,7 @@ class Relay(ABC):
 
     def attend(self) -> None:
         """Be the one that is told of the client."""
-        exchange = self._exchange
-        exchange.on_gone = self.client_left
-        exchange.on_pause = self.pause
-        exchange.on_resume = self.resume
+        self._exchange.mover = self
 
     def report_to(self, notes: AttemptNotes) -> None:
         """Tell another from now on."""
