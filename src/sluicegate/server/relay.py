@@ -23,7 +23,7 @@ from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
-from sluicegate.server.upstream import BodyFeeder, UpstreamConnection
+from sluicegate.server.upstream import BodyFeeder, Header, UpstreamConnection
 from sluicegate.wire.upstream_errors import from_response
 
 END_GRACE_S: Final = 1.0
@@ -35,6 +35,7 @@ MAX_ERROR_BYTES: Final = 65_536
 MAX_ANSWER_BYTES: Final = 268_435_456
 """The longest answer that is gathered whole."""
 NEVER: Final = float("inf")
+NO_HEADERS: Final[list[Header]] = []
 
 Ending = Literal["complete", "failed", "gone", "stopped"]
 """How an attempt ended: whole; by an error; the client left; we stopped it."""
@@ -122,7 +123,8 @@ class Relay(ABC):
         self._waiter: asyncio.Future[Ending] | None = None
         self.due_at = NEVER
         self.status = 0
-        self.upstream_headers: dict[bytes, bytes] = {}
+        self.upstream_headers: list[Header] = NO_HEADERS
+        """As they came, names in lower case; empty again once content has left."""
         self._exchange = exchange
         self._notes = notes
         self._deadlines = deadlines
@@ -248,13 +250,20 @@ class Relay(ABC):
         """Take the head of the provider's answer."""
         self.status = status
         self._last_byte_at = self._deadlines.now
-        self.upstream_headers = dict(reversed(headers))  # of two alike the first counts
+        self.upstream_headers = headers
         if status == 200:
-            coding = self.upstream_headers.get(b"content-encoding", b"identity")
-            if coding.lower() != b"identity":
+            coding = self.upstream_header(b"content-encoding")
+            if coding is not None and coding.lower() != b"identity":
                 self._finish("failed", UpstreamGarbled("The provider's answer is compressed."))
                 return
             self._notes.headed()
+
+    def upstream_header(self, name: bytes) -> bytes | None:
+        """Return the value of a header of the provider's answer; of two alike the first counts."""
+        for known, value in self.upstream_headers:
+            if known == name:
+                return value
+        return None
 
     def body_received(self, data: bytes) -> None:
         """Take a piece of the body."""
@@ -323,7 +332,8 @@ class Relay(ABC):
 
     def _judge_refusal(self) -> None:
         body = b"".join(self._error_body)[:MAX_ERROR_BYTES]
-        self._finish("failed", from_response(self.status, self.upstream_headers, body, self._secrets))
+        headers = dict(reversed(self.upstream_headers))
+        self._finish("failed", from_response(self.status, headers, body, self._secrets))
 
     def _garbled(self, error: DecodeError) -> None:
         self._finish("failed", UpstreamGarbled(f"The provider's answer broke its format: {error.reason}."))

@@ -17,7 +17,7 @@ from sluicegate.messages import Usage
 from sluicegate.routing.catalog import StreamClocks
 from sluicegate.server.deadlines import Deadlines
 from sluicegate.server.exchange import Exchange
-from sluicegate.server.relay import MAX_ANSWER_BYTES, NEVER, AttemptNotes, Ending, Relay
+from sluicegate.server.relay import MAX_ANSWER_BYTES, NEVER, NO_HEADERS, AttemptNotes, Ending, Relay
 from sluicegate.wire import StreamCodec
 from sluicegate.wire.sse import BOM
 from sluicegate.wire.upstream_errors import from_stream_error
@@ -26,7 +26,6 @@ HOLD_S = 0.25
 """How long a finish waits for the event after it."""
 MAX_START_BYTES = 65_536
 """Start-up events beyond this leave, and the stream counts as begun."""
-_NO_HEADERS: dict[bytes, bytes] = {}
 
 
 class StreamRelay(Relay):
@@ -141,7 +140,7 @@ class StreamRelay(Relay):
         if self._whole is not None:
             self._keep_whole(data)
             return
-        kind = self.upstream_headers.get(b"content-type", b"").lower()
+        kind = (self.upstream_header(b"content-type") or b"").lower()
         if self._passes_bytes and kind.startswith(b"text/"):
             raise DecodeError("http", None, "a text instead of sound")
         if self._passes_bytes and b"json" not in kind.partition(b";")[0]:
@@ -251,7 +250,7 @@ class StreamRelay(Relay):
 
     def _begin(self) -> None:
         self._begun = True
-        self.upstream_headers = _NO_HEADERS  # they have been judged, and streams may be many
+        self.upstream_headers = NO_HEADERS  # they have been judged, and streams may be many
         self._notes.begun()
         if self._produced is not None:
             now = self._loop.time()  # the sweep's own time may lag by a good part of a short window

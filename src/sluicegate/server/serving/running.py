@@ -27,8 +27,8 @@ class RunningRequest(EndingRequest):
         """The provider has answered with success."""
         self._meter.headed = True
         if self._interpreter.passes_bytes and self._relay is not None:
-            kind = self._relay.upstream_headers.get(b"content-type", b"application/octet-stream")
-            self._interpreter.note_type(kind)
+            kind = self._relay.upstream_header(b"content-type")
+            self._interpreter.note_type(b"application/octet-stream" if kind is None else kind)
 
     def begun(self) -> None:
         """Content is here: the first token's time, and the body is not needed for another attempt."""
