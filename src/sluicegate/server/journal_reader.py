@@ -312,6 +312,6 @@ def remove_unfinished(folder: Path) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
         except BlockingIOError:
-            continue
+            pass
         finally:
             os.close(fd)

@@ -11,6 +11,8 @@ import re
 from hashlib import blake2b
 from typing import Final
 
+from mypy_extensions import i64
+
 from sluicegate.server.http_head import RequestHead
 
 MAX_KNOWN = 512
@@ -25,7 +27,7 @@ _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"x-goog-api-key", b"a
 class LastHead:
     """The known head that came last on a connection."""
 
-    __slots__ = ("_after", "_before", "_mark", "known", "times_cleared")
+    __slots__ = ("_after", "_before", "_mark", "_mark_after", "known", "times_cleared")
 
     def __init__(self, known: RequestHead, data: bytes, before: int, after: int, times_cleared: int) -> None:
         """Args:
@@ -35,21 +37,27 @@ class LastHead:
         self.known = known
         self._before = before
         self._after = after
-        self._mark = hash(data[:before] + data[len(data) - after :])
+        self._mark = hash(data[:before])
+        self._mark_after = hash(data[len(data) - after :])
         self.times_cleared = times_cleared
 
     def length_in(self, data: bytes) -> int:
         """Return the body's length if it is all that differs in a head; else -1.
 
-        64 bits are enough: whoever would pass for another has to guess them, on a connection that both share.
+        64 bits each are enough: whoever would pass for another has to guess them, on a connection that both share.
         """
         before, end = self._before, len(data) - self._after
         if not before < end <= before + MAX_LENGTH_DIGITS:
             return -1
-        digits = data[before:end]
-        if not digits.isdigit() or hash(data[:before] + data[end:]) != self._mark:
+        length: i64 = 0
+        for at in range(before, end):
+            digit: i64 = data[at] - 0x30
+            if digit < 0 or digit > 9:
+                return -1
+            length = 10 * length + digit
+        if hash(data[:before]) != self._mark or hash(data[end:]) != self._mark_after:
             return -1
-        return int(digits)
+        return length
 
 
 class KnownHeads:

@@ -24,7 +24,7 @@ FEED_BYTES = 32_768
 
 
 class _Tls(Protocol):
-    """What is used of an `SSLObject`, which its stubs do not tell."""
+    """What is used of an `SSLObject`, or of what it only passes calls on to."""
 
     def do_handshake(self) -> None: ...
     def read(self, len: int, buffer: memoryview, /) -> int: ...
@@ -60,7 +60,10 @@ class TlsConnection(UpstreamConnection):
         """
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = cast(_Tls, context.wrap_bio(self._incoming, self._outgoing, server_hostname=host))
+        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._tls = cast(
+            _Tls, getattr(tls, "_sslobj", tls)
+        )  # without a call in Python around each of OpenSSL's
         self._unsent = b""
         self._broken_by = None
         self._secured = secured = self._pool.loop.create_future()
