@@ -11,11 +11,12 @@ which repeats at its head what is open.
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -47,6 +48,8 @@ STEP_BYTES = 1024 * 1024
 """How much is allocated at a time."""
 RENEW_S: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 5.0)
 """Waits before a disk that has failed is tried with a new segment, by how often it was; then the last one."""
+
+faults = logging.getLogger(__name__)
 
 
 class _Place:
@@ -206,25 +209,38 @@ class JournalWriter:
         self._gathered.append(_Gathered(record, size, owner))
 
     def write_gathered(self) -> None:
-        """Write all that was gathered in one piece, and tell the owners how that went."""
+        """Write all that was gathered in one piece, and tell the owners how that went.
+
+        Of a write that was cut, the records that are whole in the file stay, and count.
+        """
         gathered = self._gathered
         if not gathered:
             return
         self._gathered = []
         frames, self._frames = self._frames, bytearray()
         at = self._end
+        failure: StoreUnavailable | None = None
         try:
-            self._write(frames, len(frames))
+            self._write(frames, len(frames), gathered)
         except StoreUnavailable as error:
-            for one in gathered:
-                one.owner.unwritten(error)
-            return
+            failure = error
+        written = 0
         for one in gathered:
+            if at + one.size > self._end:
+                break
             self._note(one.record, at, one.size)
             at += one.size
-        self._note_written()
-        for one in gathered:
-            one.owner.written()
+            written += 1
+        if written:
+            self._note_written()
+        for place, one in enumerate(gathered):
+            try:
+                if place < written:
+                    one.owner.written()
+                elif failure is not None:
+                    one.owner.unwritten(failure)
+            except Exception:  # a fault of ours: the others wait all the same
+                faults.exception("the owner of a record did not take what came of it")
 
     def _frame(self, record: Record) -> int:
         """Make the frame of a record, in the buffer, and room for it; return its size. Raises StoreUnavailable."""
@@ -315,7 +331,15 @@ class JournalWriter:
         else:
             self._allocated = target
 
-    def _write(self, data: bytearray, size: int) -> None:
+    def _write(self, data: bytearray, size: int, gathered: Sequence[_Gathered] = ()) -> None:
+        """Write frames at the end.
+
+        Args:
+            gathered: whose frames they are, where there may be several. Those that are whole in a cut write stay: they
+                may have been read already.
+        Raises:
+            StoreUnavailable: the rest was not written, and the file is as before there.
+        """
         if self._failure is not None:
             raise StoreUnavailable(self._failure)
         written = 0
@@ -324,6 +348,11 @@ class JournalWriter:
             if written != size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
+            for one in gathered:
+                if one.size > written:
+                    break
+                self._end += one.size
+                written -= one.size
             self._undo(written)
             raise StoreUnavailable(f"the journal cannot be written: {error.strerror}") from error
         self._end += size

@@ -72,11 +72,14 @@ class Till:
     def _resolve_owed(self) -> bool:
         """Settle what is owed as far as the journal takes it; return whether that is all."""
         while self._owed:
+            tab = self._owed[-1]
             try:
-                self._owed[-1].resolve()
+                tab.resolve()
             except StoreUnavailable:
                 return False
-            self._owed.pop()
+            self._owed.remove(
+                tab
+            )  # not the last any more, where what was gathered could not be written before it
         return True
 
 
