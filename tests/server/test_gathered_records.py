@@ -16,7 +16,10 @@ from sluicegate.server.journal_reader import Segment, segments
 from tests.records import lost_attempt, reserved, settled
 from tests.server.journal_world import begin_journal, ids, kill, read_all, read_folder, until
 
-EIO = OSError(errno.EIO, os.strerror(errno.EIO))
+
+def failed_disk() -> OSError:
+    """Return a new error each time: one that is kept keeps all that stood on the stack, and their connections."""
+    return OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class Owner:
@@ -122,7 +125,7 @@ async def test_a_write_that_fails_leaves_nothing_and_every_owner_knows(
     writer, told = begin_journal(tmp_path), list[str]()
     writer.append(reserved("old"))
     end = writer.end
-    fail_writes(monkeypatch, [EIO])
+    fail_writes(monkeypatch, [failed_disk()])
     gather(writer, told, reserved("r1"), settled("old", 1), reserved("r2"))
     await asyncio.sleep(0)
     assert told == ["not r1", "not old", "not r2"]
@@ -161,7 +164,7 @@ async def test_of_a_write_that_was_cut_what_a_reader_may_have_seen_stays(
             seen.extend(read_all(reader))
             return cut
         if calls == 2 and cut > sum(sizes[:whole]) and not undone:
-            raise EIO
+            raise failed_disk()
         return real(fd, data, offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
@@ -186,7 +189,7 @@ async def test_a_disk_that_fails_to_sync_while_records_are_gathered_takes_none_o
     writer, told = begin_journal(tmp_path), list[str]()
     writer.append(reserved("open"))
     gather(writer, told, reserved("r1"), settled("open", 1))
-    writer._fail(EIO)
+    writer._fail(failed_disk())
     await asyncio.sleep(0)
     assert told == ["not r1", "not open"]
     with pytest.raises(StoreUnavailable, match="disk failed"):
@@ -252,7 +255,7 @@ async def test_an_owner_with_a_fault_holds_up_nobody_else(
 ) -> None:
     writer, told = begin_journal(tmp_path), list[str]()
     if not written:
-        fail_writes(monkeypatch, [EIO])
+        fail_writes(monkeypatch, [failed_disk()])
     gather(writer, told, reserved("r1"))
     writer.gather(reserved("r2"), Faulty())
     gather(writer, told, reserved("r3"))

@@ -77,9 +77,8 @@ class Till:
                 tab.resolve()
             except StoreUnavailable:
                 return False
-            self._owed.remove(
-                tab
-            )  # not the last any more, where what was gathered could not be written before it
+            # It may not be the last any more: what was gathered is written before it, and owed where that fails.
+            self._owed.remove(tab)
         return True
 
 

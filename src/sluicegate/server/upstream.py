@@ -329,8 +329,7 @@ class UpstreamConnection:
         has_length = False
         self.idle_max_s = IDLE_MAX_S
         for name, value in headers:
-            size = len(name)  # to look all of them up means to hash them
-            if (size == 14 or size == 17 or size == 10) and name in _WATCHED:
+            if name in _WATCHED:
                 if name == b"content-length":
                     has_length = True
                 elif name == b"keep-alive":

@@ -61,9 +61,8 @@ class TlsConnection(UpstreamConnection):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._tls = cast(
-            _Tls, getattr(tls, "_sslobj", tls)
-        )  # without a call in Python around each of OpenSSL's
+        # What an `SSLObject` only passes calls on to, where it can be had: each would be one more call in Python.
+        self._tls = cast(_Tls, getattr(tls, "_sslobj", tls))
         self._unsent = b""
         self._broken_by = None
         self._secured = secured = self._pool.loop.create_future()

@@ -56,8 +56,8 @@ class ServedRequest(TriedRequest):
         if asks_gate:
             self._take_wishes()
         known = self._bench.limits.known(self._key)
-        if known.limits or model.limits is not None:
-            limits = known.limits if model.limits is None else (*known.limits, model.limits)
+        limits = known.limits if model.limits is None else (*known.limits, model.limits)
+        if limits:
             self._ticket = await self._admit(limits, may_wait=True)
         try:
             self._open_tab(model, known.spending)
@@ -81,10 +81,10 @@ class ServedRequest(TriedRequest):
             return self.serve()
         self._model = model = self._find_model()
         known = bench.limits.known(self._key)
-        if known.limits or model.limits is not None:
+        limits = known.limits if model.limits is None else (*known.limits, model.limits)
+        if limits:
             if self._plan.settings.server.queue_for_s:
                 return self.serve()
-            limits = known.limits if model.limits is None else (*known.limits, model.limits)
             ticket = bench.limits.admit_now(
                 limits, self._estimate(), messages=self._interpreter.client_name == "messages"
             )
