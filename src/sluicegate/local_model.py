@@ -58,10 +58,19 @@ class LocalModel(Child):
         return self.wait_until(self._address, LOAD_TIMEOUT_S)
 
     def _address(self) -> str | None:
-        for line in self.log_path.read_text(errors="replace").splitlines(keepends=True):
-            if line.startswith(_READY) and line.endswith("\n"):
-                return line.removeprefix(_READY).strip()
-        return None
+        return address_in(self.log_path.read_text(errors="replace"))
+
+
+def address_in(log: str) -> str | None:
+    """Return the address that a log tells once its line is whole.
+
+    The library logs to the same file, from threads of its own, so the beginning of a line of its may stand before ours.
+    """
+    for line in log.splitlines(keepends=True):
+        _, ready, address = line.partition(_READY)
+        if ready and line.endswith("\n"):
+            return address.strip()
+    return None
 
 
 def serve(port: int, *, embeddings: bool) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sluicegate.cli.tour import stream_chat
-from sluicegate.local_model import MODEL
+from sluicegate.local_model import MODEL, address_in
 from tests.gate import run_gate
 
 KEY = "sg-local-model-test-key"
@@ -91,3 +91,12 @@ def test_a_stream_through_a_gate_is_billed_exactly(local_model: str, tmp_path: P
     assert row["cost_nano_usd"] == nano
     assert (row["status"], row["usage_source"], row["provider_model"]) == ("ok", "reported", MODEL)
     assert (row["input_tokens"], row["output_tokens"]) == (receipt.input_tokens, receipt.output_tokens)
+
+
+@pytest.mark.parametrize("before", ["", "0.00.978.904 I srv  load_model: slots\n", "a\n0.00.985.077 "])
+def test_the_address_is_found_when_its_line_is_whole(before: str) -> None:
+    """The library's threads write to the same log, and may have begun a line."""
+    log = before + "local model listens on http://127.0.0.1:38783\nI srv  init: model loaded\n"
+    whole = log.index("38783\n") + 6
+    assert address_in(log) == "http://127.0.0.1:38783"
+    assert {address_in(log[:end]) for end in range(whole)} == {None}
